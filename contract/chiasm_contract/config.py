@@ -1,0 +1,87 @@
+"""The two files that the operator (or `chiasm serve`) writes and the parts of a pod read.
+
+`worker.json` is a WorkerConfig, `sidecar.json` a SidecarConfig. Everything here is resolved:
+no "auto", no null where a number is needed, so that a part never guesses.
+Sizes are bytes, times are seconds, and the names say so.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from chiasm_contract import names
+
+C = TypeVar("C", bound=BaseModel)
+
+Dtype = Literal["float32", "bfloat16", "float16"]
+DeviceKind = Literal["cpu", "cuda"]  # torch calls AMD's devices "cuda" too
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ImageLimits(_Frozen):
+    """What one request may bring in pictures; checked before anything is decoded."""
+
+    max_per_prompt: int = Field(default=4, ge=0, le=64)
+    max_bytes: int = Field(default=20 * 2**20, ge=1024)
+    max_pixels: int = Field(default=16_777_216, ge=28 * 28)
+
+
+class EngineLimits(_Frozen):
+    """The engine's budgets."""
+
+    block_size: Literal[8, 16, 32, 64] = 16
+    kv_cache_bytes: int = Field(default=256 * 2**20, ge=2**20)
+    max_model_len: int = Field(default=2048, ge=16)
+    max_num_seqs: int = Field(default=16, ge=1)
+    max_num_batched_tokens: int = Field(default=512, ge=1)
+    max_waiting_requests: int = Field(default=64, ge=1)
+    prefix_caching: bool = True
+
+
+class WorkerConfig(_Frozen):
+    """All that a worker needs to serve one model."""
+
+    model_id: str = Field(min_length=1)
+    model_path: Path
+    dtype: Dtype = "float32"
+    device: DeviceKind = "cpu"
+    num_threads: int = Field(default=0, ge=0, description="0: one per core the process may use")
+    images: ImageLimits = ImageLimits()
+    engine: EngineLimits = EngineLimits()
+    socket_path: Path = Path(names.WORKER_SOCKET)
+
+
+class SidecarConfig(_Frozen):
+    """All that a sidecar needs to stand in front of one worker."""
+
+    model_id: str = Field(min_length=1)
+    worker_socket: Path = Path(names.WORKER_SOCKET)
+    host: str = "0.0.0.0"  # noqa: S104 - a pod's address is not known before it runs
+    api_port: int = Field(default=names.API_PORT, ge=0, le=65535)
+    metrics_port: int = Field(default=names.METRICS_PORT, ge=0, le=65535)
+    images: ImageLimits = ImageLimits()
+    max_body_bytes: int = Field(default=128 * 2**20, ge=1024)
+    request_timeout_seconds: float = Field(default=600.0, gt=0)
+    expected_identity: dict[str, str | int | float | bool | list[int]] = Field(
+        default_factory=dict,
+        description="Dotted identity field -> value that the worker must report.",
+    )
+    probe_picture: bool = Field(
+        default=True, description="Send a picture through the model before reporting ready."
+    )
+    access_log: bool = False
+
+
+def read_config(kind: type[C], path: Path) -> C:
+    """Parse `path` as `kind`.
+
+    Raises: OSError when it cannot be read, pydantic.ValidationError (a ValueError) naming the
+    field when its content is wrong.
+    """
+    return kind.model_validate_json(path.read_bytes())

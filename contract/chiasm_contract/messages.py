@@ -1,0 +1,196 @@
+"""What travels between sidecar and worker, and from a pod to the operator.
+
+A request is one body: `length of head, 4 bytes big-endian | head, JSON | pictures, back to back`.
+Pictures stay raw bytes (base64 would cost a third more and a copy). The answer is NDJSON, one
+event a line: any number of `token`, then exactly one `finish` or `error`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from chiasm_contract.errors import ErrorBody, InvalidRequest
+from chiasm_contract.fingerprint import Value
+
+REQUEST_MEDIA_TYPE = "application/x-chiasm-request"
+EVENT_MEDIA_TYPE = "application/x-ndjson"
+
+_LENGTH = struct.Struct(">I")
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class TextPart(_Message):
+    """Words of a turn; never read as control tokens, whatever they spell."""
+
+    type: Literal["text"] = "text"
+    text: str
+
+
+class ImagePart(_Message):
+    """The place of a picture in a turn; its bytes are number `index` behind the head."""
+
+    type: Literal["image"] = "image"
+    index: int = Field(ge=0)
+
+
+ContentPart = Annotated[TextPart | ImagePart, Field(discriminator="type")]
+
+
+class ChatMessage(_Message):
+    """One turn."""
+
+    role: Literal["system", "user", "assistant"]
+    content: tuple[ContentPart, ...]
+
+
+class Sampling(_Message):
+    """How tokens are chosen. `temperature` 0 is greedy."""
+
+    temperature: float = Field(default=1.0, ge=0, le=2)
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    top_k: int = Field(default=0, ge=0, description="0: no limit")
+    seed: int | None = Field(default=None, ge=-(2**63), lt=2**63)
+    max_tokens: int | None = Field(default=None, ge=1, description="None: up to max_model_len")
+    stop: tuple[str, ...] = Field(default=(), max_length=4)
+    logprobs: int | None = Field(
+        default=None, ge=0, le=20, description="Alternatives reported beside each chosen token"
+    )
+
+
+class GenerateHead(_Message):
+    """The JSON in front of the pictures."""
+
+    request_id: str = Field(min_length=1, max_length=128)
+    messages: tuple[ChatMessage, ...] = Field(min_length=1)
+    sampling: Sampling = Sampling()
+    image_sizes_bytes: tuple[int, ...] = ()
+
+
+class TokenLogprob(_Message):
+    """A token and how likely it was."""
+
+    token: str
+    token_bytes: tuple[int, ...]
+    logprob: float
+
+
+class ChosenLogprob(TokenLogprob):
+    """The chosen token beside its most likely alternatives."""
+
+    top: tuple[TokenLogprob, ...] = ()
+
+
+class TokenEvent(_Message):
+    """Text that became certain: whole characters, so it may be empty or cover several tokens."""
+
+    type: Literal["token"] = "token"
+    text: str
+    token_ids: tuple[int, ...]
+    logprobs: tuple[ChosenLogprob, ...] | None = None
+
+
+class Usage(_Message):
+    """Tokens of one request."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int
+    image_tokens: int
+
+
+class FinishEvent(_Message):
+    """The last event of an answer."""
+
+    type: Literal["finish"] = "finish"
+    reason: Literal["stop", "length"]
+    usage: Usage
+
+
+class ErrorEvent(_Message):
+    """The last event when generation failed after it began."""
+
+    type: Literal["error"] = "error"
+    error: ErrorBody
+
+
+Event = Annotated[TokenEvent | FinishEvent | ErrorEvent, Field(discriminator="type")]
+EVENT: TypeAdapter[TokenEvent | FinishEvent | ErrorEvent] = TypeAdapter(Event)
+
+
+class ModelCard(_Message):
+    """GET /model of the worker."""
+
+    id: str
+    family: str
+    architecture: str
+    max_model_len: int
+    max_images_per_prompt: int
+
+
+class IdentityReport(_Message):
+    """GET /identity of the worker: the manifest behind its digests."""
+
+    compute_fp: str
+    repr_fp: str
+    incarnation: str
+    fields: dict[str, Value]
+
+
+PodReason = Literal[
+    "Ready",
+    "WorkerStarting",
+    "WorkerUnavailable",
+    "IdentityMismatch",
+    "ProbePictureFailed",
+    "ModelLoadFailed",
+]
+
+
+class PodState(_Message):
+    """GET /state of a sidecar: what the operator reads on each pod."""
+
+    ready: bool
+    reason: PodReason
+    message: str
+    model_id: str
+    identity: IdentityReport | None = None
+
+
+def encode_request(head: GenerateHead, images: Sequence[bytes]) -> bytes:
+    """One request body; `head.image_sizes_bytes` is set from `images`."""
+    sized = head.model_copy(update={"image_sizes_bytes": tuple(len(image) for image in images)})
+    data = sized.model_dump_json().encode()
+    return b"".join([_LENGTH.pack(len(data)), data, *images])
+
+
+def decode_request(body: bytes) -> tuple[GenerateHead, tuple[bytes, ...]]:
+    """The head and the pictures of one request body.
+
+    Raises: InvalidRequest when lengths do not add up or an image part points nowhere,
+    pydantic.ValidationError (a ValueError) when the head is not a GenerateHead.
+    """
+    if len(body) < _LENGTH.size:
+        raise InvalidRequest(f"The request body has {len(body)} bytes; its head needs at least 4.")
+    (length,) = _LENGTH.unpack_from(body)
+    start = _LENGTH.size + length
+    if start > len(body):
+        raise InvalidRequest(f"The head claims {length} bytes; the body has {len(body)}.")
+    head = GenerateHead.model_validate_json(body[_LENGTH.size : start])
+    if start + sum(head.image_sizes_bytes) != len(body):
+        raise InvalidRequest("The pictures' sizes do not add up to the body's length.")
+    images = []
+    for size in head.image_sizes_bytes:
+        images.append(body[start : start + size])
+        start += size
+    for message in head.messages:
+        for part in message.content:
+            if isinstance(part, ImagePart) and part.index >= len(images):
+                raise InvalidRequest(f"Image part {part.index} has no picture behind it.")
+    return head, tuple(images)

@@ -1,0 +1,36 @@
+"""Every name that more than one part writes or reads: API group, labels, ports, paths."""
+
+GROUP = "chiasm.dev"
+VERSION = "v1alpha1"
+KIND = "MultimodalInference"
+PLURAL = "multimodalinferences"
+SHORT_NAME = "mmi"
+API_VERSION = f"{GROUP}/{VERSION}"
+
+FIELD_MANAGER = "chiasm-operator"
+FINALIZER = f"{GROUP}/finalizer"
+
+LABEL_OWNER = f"{GROUP}/name"
+LABEL_REVISION = f"{GROUP}/revision"
+LABEL_APP = "app.kubernetes.io/name"
+LABEL_INSTANCE = "app.kubernetes.io/instance"
+LABEL_COMPONENT = "app.kubernetes.io/component"
+LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
+APP = "chiasm"
+
+API_PORT = 8000
+METRICS_PORT = 9100
+
+WORKER_CONTAINER = "worker"
+SIDECAR_CONTAINER = "sidecar"
+
+RUN_DIR = "/run/chiasm"
+WORKER_SOCKET = f"{RUN_DIR}/worker.sock"
+CONFIG_DIR = "/etc/chiasm"
+WORKER_CONFIG_KEY = "worker.json"
+SIDECAR_CONFIG_KEY = "sidecar.json"
+
+BUILTIN_MODELS_DIR = "/opt/chiasm/models"
+MODEL_MOUNT_DIR = "/models"
+
+RUN_AS_ID = 10001
