@@ -1,0 +1,79 @@
+"""Questions about pictures, asked the way any user would: with the official OpenAI client."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import openai
+
+from chiasm_tour.console import TourError
+
+PICTURES = Path(__file__).resolve().parent.parent / "pictures"
+MEDIA_TYPES = {b"\x89PNG": "image/png", b"\xff\xd8\xff": "image/jpeg"}
+
+
+@dataclass(frozen=True)
+class Question:
+    """A picture, what is asked about it, and what a person sees there."""
+
+    image: Path
+    text: str
+    answer: str | None
+
+
+def sample_questions(limit: int) -> list[Question]:
+    """The first question about each of the first `limit` sample pictures, all of different kinds."""
+    rows = json.loads((PICTURES / "questions.json").read_text())
+    chosen: list[Question] = []
+    kinds: set[str] = set()
+    images: set[str] = set()
+    for row in rows:
+        if row["kind"] in kinds or row["image"] in images:
+            continue
+        kinds.add(row["kind"])
+        images.add(row["image"])
+        chosen.append(Question(PICTURES / row["image"], row["question"], row["answer"]))
+    return chosen[:limit]
+
+
+def data_url(image: Path) -> str:
+    """`image` as a data URL.
+
+    Raises: TourError when it does not exist or is neither PNG nor JPEG.
+    """
+    if not image.is_file():
+        raise TourError(f"{image} is not a file; give the path of a PNG or JPEG picture.")
+    data = image.read_bytes()
+    for magic, media_type in MEDIA_TYPES.items():
+        if data.startswith(magic):
+            return f"data:{media_type};base64,{base64.b64encode(data).decode()}"
+    raise TourError(f"{image} is neither a PNG nor a JPEG picture.")
+
+
+def ask(base_url: str, model: str, question: Question) -> str:
+    """The model's answer to one question about one picture.
+
+    Raises: TourError with the server's sentence when it refuses.
+    """
+    content = [
+        {"type": "image_url", "image_url": {"url": data_url(question.image)}},
+        {"type": "text", "text": question.text},
+    ]
+    with openai.OpenAI(base_url=f"{base_url}/v1", api_key="unused", max_retries=3) as client:
+        try:
+            answer = client.chat.completions.create(
+                model=model,
+                messages=[{"role": "user", "content": content}],  # type: ignore[list-item,misc]
+                temperature=0,
+                max_tokens=64,
+            )
+        except openai.APIStatusError as error:
+            raise TourError(f"The server answered {error.status_code}: {error.message}") from error
+        except openai.APIConnectionError as error:
+            raise TourError(
+                f"Nothing answers at {base_url}; run make demo first, or look at the pods."
+            ) from error
+    return (answer.choices[0].message.content or "").strip()
