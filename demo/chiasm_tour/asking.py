@@ -25,7 +25,7 @@ class Question:
 
 
 def sample_questions(limit: int) -> list[Question]:
-    """The first question about each of the first `limit` sample pictures, all of different kinds."""
+    """`limit` sample questions, each of another kind and about another picture."""
     rows = json.loads((PICTURES / "questions.json").read_text())
     chosen: list[Question] = []
     kinds: set[str] = set()
