@@ -13,7 +13,7 @@ RESULTS = Path(__file__).resolve().parent.parent / "results"
 
 
 def publish(name: str, figures: dict[str, Any]) -> None:
-    """Write `figures` with the machine and the date beside them, and print them as the last line."""
+    """Write `figures` beside the machine and the date; print them as the last line."""
     machine = {
         "processor": platform.processor() or platform.machine(),
         "cores": len(os.sched_getaffinity(0)),
