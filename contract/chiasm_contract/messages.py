@@ -18,6 +18,8 @@ from chiasm_contract.fingerprint import Value
 
 REQUEST_MEDIA_TYPE = "application/x-chiasm-request"
 EVENT_MEDIA_TYPE = "application/x-ndjson"
+INCARNATION_HEADER = "x-chiasm-incarnation"
+"""On the worker's answers to /generate: IdentityReport.incarnation of the process that answers."""
 
 _LENGTH = struct.Struct(">I")
 

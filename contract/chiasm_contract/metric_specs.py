@@ -22,7 +22,7 @@ PER_PROCESS: tuple[str, ...] = ()
 
 MODEL: Mapping[str, tuple[str, ...]] = {"model_name": PER_PROCESS}
 
-STATUS_CODES = ("200", "400", "404", "405", "413", "429", "499", "500", "503")
+STATUS_CODES = ("200", "400", "404", "413", "429", "499", "500", "503")
 MODALITIES = ("text", "image", "unknown")
 IMAGE_FORMATS = ("png", "jpeg", "webp", "gif", "bmp")
 

@@ -1,0 +1,133 @@
+"""The bytes of an answer: one JSON object, or a stream of server-sent events.
+
+A stream is one write a token, so everything that does not change within one answer is encoded
+once; only the text (and log-probabilities, where asked for) is encoded for each piece.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from chiasm_contract.errors import ChiasmError
+from chiasm_contract.messages import ChosenLogprob, FinishEvent, TokenEvent, TokenLogprob, Usage
+
+from chiasm_sidecar.front_door import faults
+
+DONE = b"data: [DONE]\n\n"
+_FINGERPRINT_CHARS = 16
+
+
+@dataclass(frozen=True)
+class AnswerHead:
+    """What every object of one answer repeats."""
+
+    answer_id: str
+    model_id: str
+    compute_fp: str
+    created: int = field(default_factory=lambda: int(time.time()))
+
+    def fields(self, kind: str) -> dict[str, Any]:
+        """The head as JSON fields; `kind` is OpenAI's object type."""
+        return {
+            "id": self.answer_id,
+            "object": kind,
+            "created": self.created,
+            "model": self.model_id,
+            "system_fingerprint": self.compute_fp[:_FINGERPRINT_CHARS],
+        }
+
+
+def usage_fields(usage: Usage) -> dict[str, Any]:
+    """Usage as OpenAI's clients read it, and what pictures cost."""
+    return {
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+        "prompt_tokens_details": {
+            "cached_tokens": usage.cached_tokens,
+            "multimodal_tokens": {"image": usage.image_tokens},
+        },
+    }
+
+
+def _one_logprob(token: TokenLogprob) -> dict[str, Any]:
+    return {"token": token.token, "logprob": token.logprob, "bytes": list(token.token_bytes)}
+
+
+def _logprob_content(chosen: Iterable[ChosenLogprob]) -> list[dict[str, Any]]:
+    return [
+        {**_one_logprob(token), "top_logprobs": [_one_logprob(top) for top in token.top]}
+        for token in chosen
+    ]
+
+
+def complete(head: AnswerHead, tokens: Sequence[TokenEvent], finish: FinishEvent) -> bytes:
+    """The whole answer as one chat.completion object."""
+    logprobs = None
+    if any(event.logprobs is not None for event in tokens):
+        content = [entry for event in tokens for entry in _logprob_content(event.logprobs or ())]
+        logprobs = {"content": content, "refusal": None}
+    text = "".join(event.text for event in tokens)
+    choice = {
+        "index": 0,
+        "message": {"role": "assistant", "content": text, "refusal": None},
+        "logprobs": logprobs,
+        "finish_reason": finish.reason,
+    }
+    return json.dumps(
+        {
+            **head.fields("chat.completion"),
+            "choices": [choice],
+            "usage": usage_fields(finish.usage),
+        }
+    ).encode()
+
+
+class EventStream:
+    """Encodes the events of one streamed answer."""
+
+    def __init__(self, head: AnswerHead, include_usage: bool) -> None:
+        self._head = head.fields("chat.completion.chunk")
+        self._include_usage = include_usage
+        opening = json.dumps(self._head)[:-1]
+        self._prefix = f'data: {opening}, "choices": [{{"index": 0, "delta": '
+        usage = ', "usage": null' if include_usage else ""
+        self._suffix = f"}}]{usage}}}\n\n"
+        self._plain_suffix = f'}}, "logprobs": null, "finish_reason": null{self._suffix}'
+
+    def _chunk(self, delta: str, rest: str) -> str:
+        return f"{self._prefix}{delta}, {rest}{self._suffix}"
+
+    def first(self) -> bytes:
+        """The chunk that carries the role."""
+        delta = '{"role": "assistant", "content": ""}'
+        return self._chunk(delta, '"logprobs": null, "finish_reason": null').encode()
+
+    def token(self, event: TokenEvent) -> bytes:
+        """One piece of text; nothing when it adds neither text nor log-probabilities."""
+        if event.logprobs is None:
+            if not event.text:
+                return b""
+            text = json.dumps(event.text)
+            return f'{self._prefix}{{"content": {text}{self._plain_suffix}'.encode("ascii")
+        delta = json.dumps({"content": event.text})
+        logprobs = json.dumps({"content": _logprob_content(event.logprobs), "refusal": None})
+        return self._chunk(delta, f'"logprobs": {logprobs}, "finish_reason": null').encode()
+
+    def finish(self, event: FinishEvent) -> bytes:
+        """Why it ended, the usage where asked for, and the end mark."""
+        rest = f'"logprobs": null, "finish_reason": "{event.reason}"'
+        data = self._chunk("{}", rest)
+        if self._include_usage:
+            usage = usage_fields(event.usage)
+            data += f"data: {json.dumps({**self._head, 'choices': [], 'usage': usage})}\n\n"
+        return data.encode() + DONE
+
+
+def fault_event(error: ChiasmError) -> bytes:
+    """An error after the stream began; the missing end mark says that it is not complete."""
+    return b"data: " + faults.body_of(error, faults.status_of(error)) + b"\n\n"

@@ -1,0 +1,150 @@
+"""The two FastAPI applications of a pod: the API on :8000, metrics and state on :9100."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+
+from chiasm_contract.config import SidecarConfig
+from chiasm_contract.errors import ChiasmError, UnknownModel
+from fastapi import FastAPI, Request
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from chiasm_sidecar.front_door import faults
+from chiasm_sidecar.front_door.chat import ChatEndpoint
+from chiasm_sidecar.front_door.schema import ChatRequest
+from chiasm_sidecar.metrics import CONTENT_TYPE, Metrics
+from chiasm_sidecar.readiness import Readiness
+from chiasm_sidecar.worker_client import WorkerClient
+
+_REQUEST_SCHEMA = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/json": {"schema": ChatRequest.model_json_schema()}},
+    }
+}
+
+
+class _ChatResponse(Response):
+    """Lets FastAPI route a request that ChatEndpoint answers on its own."""
+
+    def __init__(self, endpoint: ChatEndpoint) -> None:
+        self.endpoint = endpoint
+        self.background = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.endpoint(scope, receive, send)
+
+
+def create_app(
+    config: SidecarConfig, worker: WorkerClient, readiness: Readiness, metrics: Metrics
+) -> FastAPI:
+    """The API that clients of the model use."""
+    app = _bare("Chiasm")
+    chat_endpoint = ChatEndpoint(config, worker, readiness, metrics)
+    created = int(time.time())
+
+    @app.post("/v1/chat/completions", openapi_extra=_REQUEST_SCHEMA)
+    async def chat_completions() -> Response:
+        """Answer a conversation; OpenAI's chat completions."""
+        return _ChatResponse(chat_endpoint)
+
+    def model_fields() -> dict[str, object]:
+        card = readiness.require().card
+        return {
+            "id": card.id,
+            "object": "model",
+            "created": created,
+            "owned_by": "chiasm",
+            "root": card.id,
+            "parent": None,
+            "max_model_len": card.max_model_len,
+            "permission": [],
+        }
+
+    @app.get("/v1/models")
+    async def models() -> Response:
+        """The one model of this pod."""
+        return _json({"object": "list", "data": [model_fields()]})
+
+    @app.get("/v1/models/{model_id:path}")
+    async def model(model_id: str) -> Response:
+        """The model by its name."""
+        fields = model_fields()
+        if model_id != fields["id"]:
+            raise UnknownModel(
+                f"Model {model_id[:200]!r} is not served here; use {fields['id']!r}."
+            )
+        return _json(fields)
+
+    @app.get("/health")
+    async def health() -> Response:
+        """Alive: this process answers."""
+        return Response()
+
+    @app.get("/ready")
+    async def ready() -> Response:
+        """Whether to send requests here, and why not."""
+        state = readiness.state
+        fields = {"ready": readiness.routable, "reason": state.reason, "message": state.message}
+        if state.ready and not readiness.routable:
+            fields |= {"reason": "Draining", "message": "This pod is about to end."}
+        return _json(fields, 200 if readiness.routable else 503)
+
+    return app
+
+
+def create_metrics_app(worker: WorkerClient, readiness: Readiness, metrics: Metrics) -> FastAPI:
+    """What Prometheus and the operator read."""
+    app = _bare("Chiasm metrics")
+
+    @app.get("/metrics")
+    async def exposition() -> Response:
+        """Everything this pod counts; without the worker's part while the worker is away."""
+        try:
+            worker_text = await worker.metrics()
+        except ChiasmError:
+            worker_text = ""
+        return Response(metrics.exposition(worker_text), headers={"content-type": CONTENT_TYPE})
+
+    @app.get("/state")
+    async def state() -> Response:
+        """The pod's state and identity."""
+        return Response(readiness.state.model_dump_json(), media_type="application/json")
+
+    return app
+
+
+def _bare(title: str) -> FastAPI:
+    """FastAPI with OpenAI's error bodies, and without pages that load scripts from elsewhere."""
+    app = FastAPI(title=title, docs_url=None, redoc_url=None)
+
+    @app.exception_handler(ChiasmError)
+    async def on_chiasm_error(_request: Request, error: ChiasmError) -> Response:
+        return _fault(error, faults.status_of(error))
+
+    @app.exception_handler(HTTPException)
+    async def on_http_exception(request: Request, error: HTTPException) -> Response:
+        words = f"{request.method} {request.url.path[:200]} is not part of this API."
+        code = "method_not_allowed" if error.status_code == 405 else "not_found"
+        response = _fault(ChiasmError(words, code=code), error.status_code)
+        response.headers.update(error.headers or {})
+        return response
+
+    return app
+
+
+def _fault(error: ChiasmError, status: int) -> Response:
+    return Response(
+        faults.body_of(error, status),
+        status_code=status,
+        headers=faults.headers_of(error),
+        media_type="application/json",
+    )
+
+
+def _json(fields: Mapping[str, object], status: int = 200) -> Response:
+    return Response(json.dumps(fields), status_code=status, media_type="application/json")

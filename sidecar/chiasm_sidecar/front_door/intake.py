@@ -1,0 +1,107 @@
+"""From the bytes of a chat request to what the worker needs, or to the client's fault.
+
+A pure function of body and limits, so that it may run in a thread when a body is large.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from chiasm_contract.config import ImageLimits
+from chiasm_contract.errors import RequestTooLarge, UnknownModel
+from chiasm_contract.messages import ChatMessage, ImagePart, Sampling, TextPart
+from pydantic import ValidationError
+
+from chiasm_sidecar.front_door import schema
+from chiasm_sidecar.front_door.faults import from_validation
+from chiasm_sidecar.front_door.media import Picture, picture_from_url
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """One admitted request."""
+
+    messages: tuple[ChatMessage, ...]
+    pictures: tuple[Picture, ...]
+    sampling: Sampling
+    stream: bool
+    include_usage: bool
+    user: str | None
+
+    @property
+    def modality(self) -> str:
+        """What it brings, as metrics name it."""
+        return "image" if self.pictures else "text"
+
+
+def prepare(body: bytes, model_id: str, limits: ImageLimits) -> Prepared:
+    """Parse and check one request.
+
+    Raises: ClientFault with the field's path.
+    """
+    try:
+        request = schema.ChatRequest.model_validate_json(body)
+    except ValidationError as error:
+        raise from_validation(error, schema.ChatRequest.model_fields) from None
+    if request.model != model_id:
+        raise UnknownModel(
+            f"Model {request.model[:200]!r} is not served here; use {model_id!r}.", param="model"
+        )
+    messages, pictures = _conversation(request.messages, limits)
+    options = request.stream_options
+    return Prepared(
+        messages=messages,
+        pictures=pictures,
+        sampling=_sampling(request),
+        stream=bool(request.stream),
+        include_usage=options is not None and options.include_usage,
+        user=request.user,
+    )
+
+
+def _conversation(
+    messages: list[schema.Message], limits: ImageLimits
+) -> tuple[tuple[ChatMessage, ...], tuple[Picture, ...]]:
+    """Turns with pictures replaced by their index; every picture's header checked."""
+    urls = [
+        (part.image_url.url, f"messages[{turn}].content[{place}].image_url.url")
+        for turn, message in enumerate(messages)
+        if not isinstance(message.content, str)
+        for place, part in enumerate(message.content)
+        if isinstance(part, schema.ImagePart)
+    ]
+    if len(urls) > limits.max_per_prompt:
+        raise RequestTooLarge(
+            f"The request brings {len(urls)} pictures; at most {limits.max_per_prompt} are "
+            "allowed.",
+            param=urls[limits.max_per_prompt][1].removesuffix(".image_url.url"),
+        )
+    pictures = tuple(picture_from_url(url, limits, param) for url, param in urls)
+    index = 0
+    turns = []
+    for message in messages:
+        parts: list[TextPart | ImagePart] = []
+        content = message.content
+        for part in [content] if isinstance(content, str) else content:
+            if isinstance(part, schema.ImagePart):
+                parts.append(ImagePart(index=index))
+                index += 1
+            else:
+                parts.append(TextPart(text=part if isinstance(part, str) else part.text))
+        role = "system" if message.role == "developer" else message.role
+        turns.append(ChatMessage(role=role, content=tuple(parts)))
+    return tuple(turns), pictures
+
+
+def _sampling(request: schema.ChatRequest) -> Sampling:
+    stop = request.stop
+    defaults = Sampling()
+    return Sampling(
+        temperature=defaults.temperature if request.temperature is None else request.temperature,
+        top_p=defaults.top_p if request.top_p is None else request.top_p,
+        top_k=max(request.top_k or 0, 0),
+        seed=request.seed,
+        max_tokens=request.max_completion_tokens or request.max_tokens,
+        stop=() if stop is None else (stop,) if isinstance(stop, str) else tuple(stop),
+        logprobs=(request.top_logprobs or 0) if request.logprobs else None,
+    )

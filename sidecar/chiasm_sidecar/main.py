@@ -1,0 +1,35 @@
+"""`chiasm sidecar run`: the process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import uvloop
+from chiasm_contract.config import SidecarConfig, read_config
+from pydantic import ValidationError
+
+from chiasm_sidecar import logs
+from chiasm_sidecar.server import listen, serve
+from chiasm_sidecar.settings import Settings
+
+
+def run(config_path: Path) -> None:
+    """Serve what `config_path` says until a signal ends it.
+
+    Raises: SystemExit with a sentence when the file is wrong or a port is taken.
+    """
+    settings = Settings()
+    logs.configure(settings.log_level)
+    try:
+        config = read_config(SidecarConfig, config_path)
+    except (OSError, ValidationError) as error:
+        raise SystemExit(f"chiasm sidecar: cannot use {config_path}: {error}") from error
+    try:
+        api = listen(config.host, config.api_port)
+        metrics = listen(config.host, config.metrics_port)
+    except OSError as error:
+        ports = f"{config.api_port} or {config.metrics_port}"
+        raise SystemExit(
+            f"chiasm sidecar: cannot listen on {config.host} port {ports}: {error.strerror}"
+        ) from error
+    uvloop.run(serve(config, api, metrics, settings.drain_seconds))

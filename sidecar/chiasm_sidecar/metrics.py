@@ -1,0 +1,115 @@
+"""The sidecar's instruments, built from the contract's rows, and one exposition for the pod."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator
+
+import prometheus_client
+from chiasm_contract.messages import Usage
+from chiasm_contract.metric_specs import MetricSpec, specs_of
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from chiasm_sidecar.front_door.media import Picture
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+_FAMILY = re.compile(r"^# (?:HELP|TYPE) (?P<name>\S+)")
+
+
+class Metrics:
+    """Counts what passes through one sidecar."""
+
+    def __init__(self, model_id: str) -> None:
+        # "_created" series are an OpenMetrics detail that would double the exposition.
+        prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
+        self.registry = CollectorRegistry()
+        self._model_id = model_id
+        self._instruments = {spec.name: self._instrument(spec) for spec in specs_of("sidecar")}
+        for spec in specs_of("sidecar"):
+            self._create_series(spec)
+        self.time_to_first_token = self._histogram("vllm:time_to_first_token_seconds")
+        self.inter_token_latency = self._histogram("vllm:inter_token_latency_seconds")
+        self.request_latency = self._histogram("vllm:e2e_request_latency_seconds")
+        self._prompt_tokens = self._histogram("vllm:request_prompt_tokens")
+        self._generation_tokens = self._histogram("vllm:request_generation_tokens")
+        self.body_bytes = self._histogram("chiasm_sidecar_request_body_bytes")
+        self._image_bytes = self._histogram("chiasm_sidecar_image_bytes")
+        self.in_progress = self._gauge("chiasm_sidecar_requests_in_progress")
+        self.ready = self._gauge("chiasm_sidecar_ready")
+
+    def _instrument(self, spec: MetricSpec) -> Counter | Gauge | Histogram:
+        labels = list(spec.labels)
+        if spec.kind == "histogram":
+            return Histogram(
+                spec.name, spec.help, labels, buckets=spec.buckets, registry=self.registry
+            )
+        kind = Counter if spec.kind == "counter" else Gauge
+        return kind(spec.name, spec.help, labels, registry=self.registry)
+
+    def _create_series(self, spec: MetricSpec) -> None:
+        """Start each series of a closed label set at 0, so that rates see the first increase."""
+        if spec.labels:
+            sets = [values or (self._model_id,) for values in spec.labels.values()]
+            for values in itertools.product(*sets):
+                self._instruments[spec.name].labels(*values)
+
+    def _labelled(self, name: str) -> dict[str, str]:
+        needs_model = "model_name" in self._instruments[name]._labelnames
+        return {"model_name": self._model_id} if needs_model else {}
+
+    def _histogram(self, name: str) -> Histogram:
+        instrument, labels = self._instruments[name], self._labelled(name)
+        child = instrument.labels(**labels) if labels else instrument
+        if not isinstance(child, Histogram):
+            raise TypeError(f"{name} is no histogram; metric_specs.py says otherwise")
+        return child
+
+    def _gauge(self, name: str) -> Gauge:
+        instrument = self._instruments[name]
+        if not isinstance(instrument, Gauge):
+            raise TypeError(f"{name} is no gauge; metric_specs.py says otherwise")
+        return instrument
+
+    def count(self, name: str, **labels: str) -> None:
+        """Add one to the counter `name`."""
+        instrument = self._instruments[name]
+        if not isinstance(instrument, Counter):
+            raise TypeError(f"{name} is no counter; metric_specs.py says otherwise")
+        every = {**self._labelled(name), **labels}
+        (instrument.labels(**every) if every else instrument).inc()
+
+    def admitted(self, pictures: tuple[Picture, ...]) -> None:
+        """Count the pictures of one admitted request."""
+        for picture in pictures:
+            self.count("chiasm_sidecar_images_total", format=picture.format)
+            self._image_bytes.observe(len(picture.data))
+
+    def finished(self, reason: str, usage: Usage) -> None:
+        """Count one finished answer."""
+        self.count("vllm:request_success_total", finished_reason=reason)
+        self._prompt_tokens.observe(usage.prompt_tokens)
+        self._generation_tokens.observe(usage.completion_tokens)
+
+    def exposition(self, worker_text: str) -> bytes:
+        """Everything this pod exposes: our families, then the worker's that ours do not name."""
+        own = prometheus_client.generate_latest(self.registry).decode()
+        names = {name for name, _ in _families(own)}
+        others = [text for name, text in _families(worker_text) if name not in names]
+        return (own + "".join(others)).encode()
+
+
+def _families(text: str) -> Iterator[tuple[str, str]]:
+    """(family name, its lines) of an exposition in text format 0.0.4."""
+    name = ""
+    lines: list[str] = []
+    for line in text.splitlines(keepends=True):
+        found = _FAMILY.match(line)
+        if found and found["name"] != name:
+            if name:
+                yield name, "".join(lines)
+            name, lines = found["name"], []
+        lines.append(line if line.endswith("\n") else line + "\n")
+    if name:
+        yield name, "".join(lines)

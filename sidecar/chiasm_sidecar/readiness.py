@@ -1,0 +1,194 @@
+"""May this pod serve, and if not, why: the one place that decides.
+
+Ready = the worker is healthy, its identity is the expected one, and a picture has gone through
+the model. All three are asked again as long as the process lives; a new incarnation of the worker
+starts from nothing. A worker that is slow to answer (one core, a long prefill) is not gone: only
+`_MAX_SILENT_CHECKS` silent checks in a row are, while a refused connection counts at once.
+
+Invariant: `admission` is set exactly when `state.ready` is true.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import uuid
+from dataclasses import dataclass
+
+from chiasm_contract.config import SidecarConfig
+from chiasm_contract.errors import ChiasmError, Unavailable
+from chiasm_contract.messages import IdentityReport, ModelCard, PodReason, PodState
+
+from chiasm_sidecar.guard import judge
+from chiasm_sidecar.metrics import Metrics
+from chiasm_sidecar.probe import probe_request
+from chiasm_sidecar.worker_client import WorkerClient, WorkerGone
+
+log = logging.getLogger("chiasm.sidecar.readiness")
+
+_READY_INTERVAL_SECONDS = 1.0
+_WAITING_INTERVAL_SECONDS = 0.25
+_FAILED_PROBE_INTERVAL_SECONDS = 5.0
+_PROBE_TIMEOUT_SECONDS = 120.0
+_MAX_SILENT_CHECKS = 3
+_RETRY_AFTER_SECONDS = 2
+
+MODEL_LOAD_FAILED = "model_load_failed"
+
+
+@dataclass(frozen=True)
+class Admission:
+    """What was checked: the worker that requests may go to."""
+
+    identity: IdentityReport
+    card: ModelCard
+
+
+class Readiness:
+    """Follows one worker."""
+
+    def __init__(self, config: SidecarConfig, worker: WorkerClient, metrics: Metrics) -> None:
+        self._config = config
+        self._worker = worker
+        self._metrics = metrics
+        self._recheck = asyncio.Event()
+        self._incarnation: str | None = None
+        self._num_silent_checks = 0
+        self._draining = False
+        self.admission: Admission | None = None
+        self.state = PodState(
+            ready=False,
+            reason="WorkerStarting",
+            message="The worker has not answered yet.",
+            model_id=config.model_id,
+        )
+
+    def require(self) -> Admission:
+        """The admitted worker.
+
+        Raises: Unavailable with the reason why there is none.
+        """
+        if self.admission is None:
+            raise Unavailable(
+                f"This pod is not ready: {self.state.message}",
+                code="not_ready",
+                retry_after_seconds=_RETRY_AFTER_SECONDS,
+            )
+        return self.admission
+
+    @property
+    def routable(self) -> bool:
+        """What /ready says: like `state.ready`, but false once the process is to end."""
+        return self.state.ready and not self._draining
+
+    def drain(self) -> None:
+        """Tell everybody who asks to send new requests elsewhere; those that come are served."""
+        self._draining = True
+
+    def doubt(self) -> None:
+        """Something that needs the worker failed: look at it now, not at the next interval."""
+        self._recheck.set()
+
+    async def watch(self) -> None:
+        """Check for ever."""
+        while True:
+            await self.check()
+            self._recheck.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._interval()):
+                    await self._recheck.wait()
+
+    def _interval(self) -> float:
+        match self.state.reason:
+            case "Ready":
+                return _READY_INTERVAL_SECONDS
+            case "ProbePictureFailed":
+                return _FAILED_PROBE_INTERVAL_SECONDS
+        return _WAITING_INTERVAL_SECONDS
+
+    async def check(self) -> None:
+        """Look at the worker once and update `state`."""
+        try:
+            await self._worker.health()
+            identity = await self._worker.identity()
+            self._num_silent_checks = 0
+            await self._judge(identity)
+        except WorkerGone as error:
+            self._num_silent_checks += 1
+            slow = error.reason == "timeout" and self._num_silent_checks < _MAX_SILENT_CHECKS
+            if not (slow and self.state.ready):
+                self._not_serving(error)
+        except ChiasmError as error:
+            self._not_serving(error)
+
+    def _not_serving(self, error: ChiasmError) -> None:
+        if error.code == MODEL_LOAD_FAILED:
+            self._set("ModelLoadFailed", error.message)
+        elif self._incarnation is None:
+            self._set("WorkerStarting", error.message)
+        else:
+            self._set("WorkerUnavailable", error.message)
+
+    async def _judge(self, identity: IdentityReport) -> None:
+        if identity.incarnation != self._incarnation:
+            if self._incarnation is not None:
+                self._metrics.count("chiasm_sidecar_worker_restarts_total")
+            self._incarnation = identity.incarnation
+            self.admission = None
+        verdict = judge(self._config.expected_identity, identity)
+        outcome = "admit" if verdict.admitted else "reject"
+        self._metrics.count("chiasm_sidecar_identity_checks_total", outcome=outcome)
+        if not verdict.admitted:
+            self._set("IdentityMismatch", verdict.message, identity)
+            return
+        if self.admission is not None and self.admission.identity == identity:
+            return
+        card = await self._worker.model()
+        if card.id != self._config.model_id:
+            words = f"The worker serves model {card.id!r}, expected {self._config.model_id!r}."
+            self._set("IdentityMismatch", words, identity)
+            return
+        if await self._probe(identity):
+            self.admission = Admission(identity, card)
+            self._set("Ready", "A picture has gone through the model.", identity)
+
+    async def _probe(self, identity: IdentityReport) -> bool:
+        """Send the built-in picture through the model; the state says why when it fails."""
+        if not self._config.probe_picture:
+            return True
+        head, pictures = probe_request(
+            f"probe-{uuid.uuid4().hex}", with_picture=self._config.images.max_per_prompt > 0
+        )
+        try:
+            async with (
+                asyncio.timeout(_PROBE_TIMEOUT_SECONDS),
+                self._worker.generate(head, pictures, identity.incarnation) as batches,
+            ):
+                async for _ in batches:
+                    pass
+        except (ChiasmError, TimeoutError) as error:
+            self._metrics.count("chiasm_sidecar_probe_pictures_total", outcome="failed")
+            words = error.message if isinstance(error, ChiasmError) else "no answer in time"
+            self._set(
+                "ProbePictureFailed", f"The built-in picture got no answer: {words}", identity
+            )
+            return False
+        self._metrics.count("chiasm_sidecar_probe_pictures_total", outcome="passed")
+        return True
+
+    def _set(self, reason: PodReason, message: str, identity: IdentityReport | None = None) -> None:
+        ready = reason == "Ready"
+        if not ready:
+            self.admission = None
+        self._metrics.ready.set(1 if ready else 0)
+        before = self.state
+        self.state = PodState(
+            ready=ready,
+            reason=reason,
+            message=message,
+            model_id=self._config.model_id,
+            identity=identity,
+        )
+        if (before.reason, before.message) != (reason, message):
+            log.info("pod state", extra={"fields": {"reason": reason, "detail": message}})

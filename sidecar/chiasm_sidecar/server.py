@@ -1,0 +1,115 @@
+"""Both ports of a sidecar in one process, from the first listen to the last answer.
+
+On SIGTERM /ready turns false, new requests are still taken for the drain window (whoever routes
+to this pod needs a moment to hear of it), then the listeners close and running answers finish.
+SIGINT skips the window; a second signal ends what still runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+from collections.abc import Iterator
+
+import uvicorn
+from chiasm_contract.config import SidecarConfig
+from starlette.types import ASGIApp
+
+from chiasm_sidecar.front_door.app import create_app, create_metrics_app
+from chiasm_sidecar.metrics import Metrics
+from chiasm_sidecar.readiness import Readiness
+from chiasm_sidecar.worker_client import WorkerClient
+
+log = logging.getLogger("chiasm.sidecar")
+
+_BACKLOG = 2048
+
+
+class _Server(uvicorn.Server):
+    """One listener; signals are handled once for both."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals to `serve`."""
+        yield
+
+
+def _server(app: ASGIApp, shutdown_seconds: float) -> _Server:
+    return _Server(
+        uvicorn.Config(
+            app,
+            http="httptools",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_graceful_shutdown=max(1, int(shutdown_seconds)),
+        )
+    )
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket.
+
+    Raises: OSError when the port is taken or the address is not ours.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((host, port))
+        sock.listen(_BACKLOG)
+        sock.setblocking(False)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+async def serve(
+    config: SidecarConfig, api: socket.socket, metrics: socket.socket, drain_seconds: float
+) -> None:
+    """Serve until a signal ends it. The sockets are listening ones, closed at the end."""
+    instruments = Metrics(config.model_id)
+    async with WorkerClient(config.worker_socket) as worker:
+        readiness = Readiness(config, worker, instruments)
+        api_server = _server(
+            create_app(config, worker, readiness, instruments), config.request_timeout_seconds
+        )
+        metrics_server = _server(create_metrics_app(worker, readiness, instruments), 1)
+        draining = asyncio.create_task(_drain_on_signal(readiness, api_server, drain_seconds))
+        watching = asyncio.create_task(readiness.watch())
+        side = asyncio.create_task(metrics_server.serve(sockets=[metrics]))
+        try:
+            log.info("listening", extra={"fields": {"api": api.getsockname()[:2]}})
+            await api_server.serve(sockets=[api])
+        finally:
+            metrics_server.should_exit = True
+            await side
+            for task in (watching, draining):
+                task.cancel()
+            await asyncio.gather(watching, draining, return_exceptions=True)
+
+
+async def _drain_on_signal(
+    readiness: Readiness, server: uvicorn.Server, drain_seconds: float
+) -> None:
+    signals: asyncio.Queue[signal.Signals] = asyncio.Queue()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, signals.put_nowait, number)
+    first = await signals.get()
+    log.info("draining", extra={"fields": {"signal": first.name}})
+    readiness.drain()
+    if first is signal.SIGTERM:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(drain_seconds):
+                await signals.get()
+    server.should_exit = True
+    await signals.get()
+    server.force_exit = True

@@ -1,0 +1,206 @@
+"""The one module that talks to the worker: HTTP over its Unix socket.
+
+Every fault of the connection becomes `WorkerGone` (503), with a reason that metrics count; the
+worker's own refusals come back as the errors they were made from. Leaving `generate` early closes
+the connection, which is how the worker learns that nobody waits any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import aiohttp
+from chiasm_contract import messages
+from chiasm_contract.errors import ChiasmError, ErrorBody, Unavailable, from_body
+from chiasm_contract.messages import (
+    FinishEvent,
+    GenerateHead,
+    IdentityReport,
+    ModelCard,
+    TokenEvent,
+)
+from pydantic import BaseModel, ValidationError
+
+M = TypeVar("M", bound=BaseModel)
+FailureReason = Literal["unreachable", "cut", "timeout", "replaced"]
+
+_BASE = "http://worker"
+_CONTROL_TIMEOUT_SECONDS = 5.0
+# Below the 5 s after which the worker's server closes an idle connection: ours goes first, so a
+# request never meets a connection that is just being closed.
+_KEEPALIVE_SECONDS = 3.0
+_RETRY_AFTER_SECONDS = 2
+_MAX_LINE_BYTES = 4 * 2**20
+
+
+class WorkerGone(Unavailable):
+    """The worker did not answer, or not to the end."""
+
+    def __init__(self, message: str, reason: FailureReason) -> None:
+        super().__init__(message, retry_after_seconds=_RETRY_AFTER_SECONDS)
+        self.reason = reason
+
+
+def _unreachable() -> WorkerGone:
+    return WorkerGone("The model's worker is not running; retry in a moment.", "unreachable")
+
+
+def _cut() -> WorkerGone:
+    return WorkerGone("The model's worker ended before the answer did; ask again.", "cut")
+
+
+class WorkerClient:
+    """A connection pool to one worker. Use as an async context manager."""
+
+    def __init__(self, socket_path: Path) -> None:
+        self._socket_path = socket_path
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> WorkerClient:
+        connector = aiohttp.UnixConnector(
+            path=str(self._socket_path), limit=0, keepalive_timeout=_KEEPALIVE_SECONDS
+        )
+        self._session = aiohttp.ClientSession(
+            connector=connector, timeout=aiohttp.ClientTimeout(total=None), auto_decompress=False
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    @property
+    def _pool(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            raise RuntimeError("WorkerClient is used outside its `async with`; this is a bug")
+        return self._session
+
+    async def health(self) -> None:
+        """Return when the worker is healthy.
+
+        Raises: ChiasmError saying why it is not.
+        """
+        await self._get("/health")
+
+    async def identity(self) -> IdentityReport:
+        """What the worker's cached vectors are computed for."""
+        return _parsed(IdentityReport, await self._get("/identity"))
+
+    async def model(self) -> ModelCard:
+        """The model that the worker serves."""
+        return _parsed(ModelCard, await self._get("/model"))
+
+    async def metrics(self) -> str:
+        """The worker's exposition."""
+        return (await self._get("/metrics")).decode()
+
+    async def _get(self, path: str) -> bytes:
+        try:
+            async with (
+                asyncio.timeout(_CONTROL_TIMEOUT_SECONDS),
+                self._pool.get(_BASE + path) as response,
+            ):
+                body = await response.read()
+        except TimeoutError as error:
+            raise WorkerGone("The model's worker does not answer.", "timeout") from error
+        except aiohttp.ClientError as error:
+            raise _unreachable() from error
+        if response.status != 200:
+            raise _refusal(response.status, body)
+        return body
+
+    @asynccontextmanager
+    async def generate(
+        self, head: GenerateHead, images: Sequence[bytes], incarnation: str
+    ) -> AsyncIterator[AsyncIterator[list[TokenEvent | FinishEvent]]]:
+        """Start one generation; yields the batches of events as they arrive.
+
+        The last event of the last batch is a FinishEvent. `incarnation` is the process that was
+        admitted: an answer of another one, started since, is not taken.
+
+        Raises: ChiasmError when the worker refuses, WorkerGone when it cannot be reached. While
+        iterating: the error that the worker reports, WorkerGone when it ends early.
+        """
+        body = messages.encode_request(head, images)
+        response = await self._post(body)
+        try:
+            if response.status != 200:
+                raise _refusal(response.status, await response.read())
+            if response.headers.get(messages.INCARNATION_HEADER) != incarnation:
+                raise WorkerGone("The model's worker was replaced; ask again.", "replaced")
+            yield _batches(response.content)
+        except aiohttp.ClientError as error:
+            raise _cut() from error
+        finally:
+            # After a whole answer the connection is already back in the pool; before, this is
+            # what makes the worker free the request's blocks.
+            response.close()
+
+    async def _post(self, body: bytes) -> aiohttp.ClientResponse:
+        """Send one request; once more when a pooled connection had died under us."""
+        for attempt in (0, 1):
+            try:
+                return await self._pool.post(
+                    f"{_BASE}/generate",
+                    data=io.BytesIO(body),
+                    headers={"content-type": messages.REQUEST_MEDIA_TYPE},
+                )
+            except aiohttp.ClientConnectorError as error:
+                raise _unreachable() from error
+            except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
+                if attempt:
+                    raise _cut() from error
+            except aiohttp.ClientError as error:
+                raise _cut() from error
+        raise _cut()
+
+
+async def _batches(
+    content: aiohttp.StreamReader,
+) -> AsyncIterator[list[TokenEvent | FinishEvent]]:
+    """Whole lines as they arrive, decoded; several tokens that arrived together stay together."""
+    rest = b""
+    async for data in content.iter_any():
+        *lines, rest = (rest + data).split(b"\n")
+        if len(rest) > _MAX_LINE_BYTES:
+            raise ChiasmError("The worker sent an endless event; this is a bug.")
+        batch = [_event(line) for line in lines if line]
+        if batch:
+            yield batch
+            if isinstance(batch[-1], FinishEvent):
+                return
+    raise _cut()
+
+
+def _event(line: bytes) -> TokenEvent | FinishEvent:
+    try:
+        event = messages.EVENT.validate_json(line)
+    except ValidationError as error:
+        raise ChiasmError("The worker sent an event of another version; this is a bug.") from error
+    if event.type == "error":
+        raise from_body(event.error)
+    return event
+
+
+def _parsed(kind: type[M], body: bytes) -> M:
+    try:
+        return kind.model_validate_json(body)
+    except ValidationError as error:
+        raise Unavailable(
+            f"The worker's {kind.__name__} is of another version than this sidecar."
+        ) from error
+
+
+def _refusal(status: int, body: bytes) -> ChiasmError:
+    try:
+        return from_body(ErrorBody.model_validate_json(body))
+    except ValidationError:
+        return Unavailable(
+            f"The model's worker answered with status {status}.",
+            retry_after_seconds=_RETRY_AFTER_SECONDS,
+        )
