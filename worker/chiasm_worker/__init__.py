@@ -1,0 +1,4 @@
+"""The worker: one vision-language model behind a Unix socket.
+
+server > engine > sched > kvcache; models > layers > attention. `sched` and `kvcache` know no torch.
+"""

@@ -1,0 +1,176 @@
+"""Attention in plain torch, on any device: the truth that other implementations are held to.
+
+Requests that add one token (decoding) are batched: their blocks are gathered side by side and one
+masked call serves them all. The query heads that share a K/V head are folded into the query's
+length, so K and V are never repeated. Requests that add several tokens are computed one by one.
+
+Must not know: models, the scheduler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - torch's own convention
+
+from chiasm_worker.attention.base import AttentionLayer, SequenceChunk
+
+
+class ReferenceAttention:
+    """The torch backend.
+
+    Args:
+        kv: [num_blocks, num_layers, 2, block_size, num_kv_heads, head_dim], a view of the arena.
+    """
+
+    numerics = "torch-sdpa"
+
+    def __init__(self, kv: torch.Tensor) -> None:
+        self._layers = [kv[:, i] for i in range(kv.shape[1])]
+        self._block_size = kv.shape[3]
+
+    def begin(self, chunks: Sequence[SequenceChunk]) -> ReferenceStep:
+        """Prepare the index tensors of one step."""
+        return ReferenceStep(self._layers, self._block_size, chunks)
+
+
+class ReferenceStep:
+    """One packed batch: decoding rows first gathered together, longer chunks one by one."""
+
+    def __init__(
+        self, layers: list[torch.Tensor], block_size: int, chunks: Sequence[SequenceChunk]
+    ) -> None:
+        self._layers = layers
+        self._block_size = block_size
+        self._device = layers[0].device
+        rows, decode_rows = 0, []
+        self._prefills: list[_Prefill] = []
+        decodes = []
+        block_ids, offsets = [], []
+        for chunk in chunks:
+            for i in range(chunk.num_computed_tokens, chunk.seq_len):
+                block_ids.append(chunk.block_ids[i // block_size])
+                offsets.append(i % block_size)
+            if chunk.num_new_tokens == 1:
+                decode_rows.append(rows)
+                decodes.append(chunk)
+            else:
+                self._prefills.append(_Prefill(chunk, rows, block_size, self._device))
+            rows += chunk.num_new_tokens
+        self._write_index = (self._index(block_ids), self._index(offsets))
+        self._decode = _Decode(decodes, block_size, self._device) if decodes else None
+        self._decode_rows = self._index(decode_rows) if self._prefills and decodes else None
+
+    def forward(self, layer: AttentionLayer, q: torch.Tensor, kv: torch.Tensor) -> torch.Tensor:
+        """Write the new K and V, then attend; see AttentionStep."""
+        arena = self._layers[layer.index]
+        # [num_blocks, 2, block_size, ...] -> [num_blocks, block_size, 2, ...]: one write for both
+        arena.transpose(1, 2).index_put_(self._write_index, kv)
+        if self._decode is None and len(self._prefills) == 1:
+            return self._prefills[0].forward(layer, q, kv, arena)
+        if self._decode is not None and not self._prefills:
+            return self._decode.forward(layer, q, arena)
+        out = q.new_empty(q.shape[0], q.shape[1] * q.shape[2])
+        if self._decode is not None and self._decode_rows is not None:
+            out[self._decode_rows] = self._decode.forward(layer, q[self._decode_rows], arena)
+        for prefill in self._prefills:
+            rows = slice(prefill.row, prefill.row + prefill.num_new_tokens)
+            out[rows] = prefill.forward(layer, q[rows], kv[rows], arena)
+        return out
+
+    def _index(self, values: list[int]) -> torch.Tensor:
+        return torch.tensor(values, dtype=torch.int64, device=self._device)
+
+
+class _Decode:
+    """Requests with one new token each."""
+
+    def __init__(self, chunks: list[SequenceChunk], block_size: int, device: torch.device) -> None:
+        used = [-(-chunk.seq_len // block_size) for chunk in chunks]
+        self._width = max(used)
+        # Rows shorter than the longest read their own first block again and are masked there.
+        ids = [
+            [*chunk.block_ids[:n], *[chunk.block_ids[0]] * (self._width - n)]
+            for chunk, n in zip(chunks, used, strict=True)
+        ]
+        self._gather = torch.tensor(ids, dtype=torch.int64, device=device).view(-1)
+        self._lens = torch.tensor([chunk.seq_len for chunk in chunks], device=device)
+        self._block_size = block_size
+        self._masks: dict[int, torch.Tensor] = {}
+
+    def _mask(self, window: int) -> torch.Tensor:
+        if window not in self._masks:
+            keys = torch.arange(self._width * self._block_size, device=self._lens.device)
+            mask = keys < self._lens[:, None]
+            if window:
+                mask &= keys >= (self._lens - window)[:, None]
+            self._masks[window] = mask[:, None, None, :]
+        return self._masks[window]
+
+    def forward(self, layer: AttentionLayer, q: torch.Tensor, arena: torch.Tensor) -> torch.Tensor:
+        batch, num_heads, head_dim = q.shape
+        num_kv_heads = arena.shape[3]
+        k, v = (
+            arena[:, i].index_select(0, self._gather).view(batch, -1, num_kv_heads, head_dim)
+            for i in (0, 1)
+        )
+        out = F.scaled_dot_product_attention(
+            q.view(batch, num_kv_heads, num_heads // num_kv_heads, head_dim),
+            k.transpose(1, 2),
+            v.transpose(1, 2),
+            attn_mask=self._mask(layer.sliding_window),
+            scale=layer.scale,
+        )
+        return out.reshape(batch, num_heads * head_dim)
+
+
+class _Prefill:
+    """One request with several new tokens."""
+
+    def __init__(
+        self, chunk: SequenceChunk, row: int, block_size: int, device: torch.device
+    ) -> None:
+        self.row = row
+        self.num_new_tokens = chunk.num_new_tokens
+        self._start = chunk.num_computed_tokens
+        self._seq_len = chunk.seq_len
+        num_blocks = -(-chunk.seq_len // block_size)
+        self._gather = torch.tensor(list(chunk.block_ids[:num_blocks]), device=device)
+        self._masks: dict[int, torch.Tensor] = {}
+
+    def _mask(self, window: int, group: int) -> torch.Tensor:
+        if window not in self._masks:
+            device = self._gather.device
+            queries = torch.arange(self._start, self._seq_len, device=device)[:, None]
+            keys = torch.arange(self._seq_len, device=device)
+            mask = keys <= queries
+            if window:
+                mask &= keys > queries - window
+            self._masks[window] = mask.repeat(group, 1)
+        return self._masks[window]
+
+    def forward(
+        self, layer: AttentionLayer, q: torch.Tensor, kv: torch.Tensor, arena: torch.Tensor
+    ) -> torch.Tensor:
+        num_new, num_heads, head_dim = q.shape
+        num_kv_heads = arena.shape[3]
+        group = num_heads // num_kv_heads
+        if self._start == 0:
+            k, v = kv[:, 0], kv[:, 1]
+        else:
+            k, v = (
+                arena[:, i].index_select(0, self._gather).flatten(0, 1)[: self._seq_len]
+                for i in (0, 1)
+            )
+        # [num_new, num_kv_heads, group, head_dim] -> [num_kv_heads, group * num_new, head_dim]
+        folded = q.view(num_new, num_kv_heads, group, head_dim).permute(1, 2, 0, 3)
+        out = F.scaled_dot_product_attention(
+            folded.reshape(1, num_kv_heads, group * num_new, head_dim),
+            k.transpose(0, 1)[None],
+            v.transpose(0, 1)[None],
+            attn_mask=self._mask(layer.sliding_window, group),
+            scale=layer.scale,
+        )
+        out = out.view(num_kv_heads, group, num_new, head_dim).permute(2, 0, 1, 3)
+        return out.reshape(num_new, num_heads * head_dim)

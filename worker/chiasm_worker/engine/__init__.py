@@ -1,0 +1,1 @@
+"""Runs model steps: arena, runner, sampler, detokenizer. Must not know HTTP."""

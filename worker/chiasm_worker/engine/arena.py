@@ -1,0 +1,50 @@
+"""The memory behind the block pool: one tensor of records, seen as K/V or as encoder output.
+
+The layout of a record is drawn in kvcache/spec.py. All views share the same bytes; which of them
+is right for a block is known to whoever holds the block.
+
+Must not know: who holds which block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from chiasm_worker.kvcache.spec import HEADER_BYTES, KVCacheSpec
+
+
+class Arena:
+    """`num_blocks` records on one device.
+
+    Attributes:
+        kv: [num_blocks, num_layers, 2, block_size, num_kv_heads, head_dim], a view.
+    """
+
+    def __init__(
+        self, spec: KVCacheSpec, num_blocks: int, dtype: torch.dtype, device: torch.device
+    ) -> None:
+        self._dtype = dtype
+        self._records = torch.zeros(
+            (num_blocks, spec.record_bytes), dtype=torch.uint8, device=device
+        )
+        self._payload = self._records[:, HEADER_BYTES : HEADER_BYTES + spec.payload_bytes]
+        shape = (spec.num_layers, 2, spec.block_size, spec.num_kv_heads, spec.head_dim)
+        kv = self._payload[:, : spec.kv_bytes].view(dtype)
+        self.kv = kv.unflatten(1, shape)
+
+    def write_media(self, block_ids: Sequence[int], features: torch.Tensor) -> None:
+        """Store an encoder output [num_tokens, width] in the payloads of its blocks."""
+        data = features.to(self._dtype).contiguous().view(-1).view(torch.uint8)
+        size = self._payload.shape[1]
+        for i, block_id in enumerate(block_ids):
+            part = data[i * size : (i + 1) * size]
+            self._payload[block_id, : part.numel()] = part
+
+    def read_media(self, block_ids: Sequence[int], num_tokens: int, width: int) -> torch.Tensor:
+        """The encoder output [num_tokens, width] stored in these blocks, as a copy."""
+        index = torch.tensor(block_ids, device=self._payload.device)
+        data = self._payload.index_select(0, index).view(-1)
+        num_bytes = num_tokens * width * self._dtype.itemsize
+        return data[:num_bytes].view(self._dtype).view(num_tokens, width)

@@ -1,0 +1,80 @@
+"""From token ids to text that may be sent on, as soon as it is certain.
+
+Text is held back while a UTF-8 character is incomplete and while it could be the beginning of a
+stop string. What was sent is never taken back: all deltas together are the decoded answer, cut
+before the first stop string.
+
+Must not know: the engine, HTTP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tokenizers.decoders import DecodeStream
+
+
+class StopStrings:
+    """Finds stop strings in growing text."""
+
+    def __init__(self, stops: Sequence[str]) -> None:
+        self._stops = [stop for stop in stops if stop]
+
+    def find(self, text: str) -> int | None:
+        """Where the earliest stop string begins in `text`."""
+        places = [place for stop in self._stops if (place := text.find(stop)) >= 0]
+        return min(places, default=None)
+
+    def num_certain(self, text: str) -> int:
+        """Characters at the start of `text` that can no longer become part of a stop string."""
+        longest = max((len(stop) for stop in self._stops), default=1)
+        for start in range(max(0, len(text) - longest + 1), len(text)):
+            if any(stop.startswith(text[start:]) for stop in self._stops):
+                return start
+        return len(text)
+
+
+class Detokenizer:
+    """One answer's text.
+
+    Args:
+        tokenizer: a transformers fast tokenizer.
+        stops: strings that end the answer and are not part of it.
+    """
+
+    def __init__(self, tokenizer: Any, stops: Sequence[str] = ()) -> None:
+        self._tokenizer = tokenizer
+        self._backend = tokenizer.backend_tokenizer
+        self._stream = DecodeStream(skip_special_tokens=True)
+        self._stops = StopStrings(stops)
+        self._token_ids: list[int] = []
+        self._decoded = ""  # complete characters so far
+        self._num_sent = 0
+        self.is_stopped = False
+
+    def push(self, token_id: int) -> str:
+        """Add a token; returns the text that became certain, which may be empty."""
+        self._token_ids.append(token_id)
+        self._decoded += self._stream.step(self._backend, token_id) or ""
+        return self._take(final=False)
+
+    def finish(self) -> str:
+        """The text that was held back, when no further token comes."""
+        if self.is_stopped:
+            return ""
+        whole = self._tokenizer.decode(self._token_ids, skip_special_tokens=True)
+        if whole.startswith(self._decoded):
+            self._decoded = whole
+        return self._take(final=True)
+
+    def _take(self, *, final: bool) -> str:
+        pending = self._decoded[self._num_sent :]
+        place = self._stops.find(pending)
+        if place is not None:
+            self.is_stopped = True
+            count = place
+        else:
+            count = len(pending) if final else self._stops.num_certain(pending)
+        self._num_sent += count
+        return pending[:count]

@@ -1,0 +1,120 @@
+"""Runs one ScheduledBatch on the model: encoder outputs first, then the packed decoder step.
+
+Must not know: how work is chosen, when requests end, text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+
+from chiasm_worker.attention.base import AttentionBackend, SequenceChunk
+from chiasm_worker.engine.arena import Arena
+from chiasm_worker.engine.sampler import RowSampler, SampledToken, sample
+from chiasm_worker.models.base import LoadedModel
+from chiasm_worker.models.decoder import MediaRows
+from chiasm_worker.request import Request
+from chiasm_worker.sched.scheduler import Chunk, EncodeJob, ScheduledBatch
+
+# What the image processor made of one picture, by input name.
+EncoderInputs = Mapping[str, torch.Tensor]
+
+
+class Runner:
+    """The model, its arena and its attention."""
+
+    def __init__(self, model: LoadedModel, arena: Arena, attention: AttentionBackend) -> None:
+        self._model = model
+        self._arena = arena
+        self._attention = attention
+        self._width = model.decoder.spec.hidden_size * (1 + model.num_deepstack)
+        self.num_encode_calls = 0
+
+    @torch.inference_mode()
+    def run(
+        self,
+        batch: ScheduledBatch,
+        samplers: Mapping[str, RowSampler],
+        media: Mapping[str, Sequence[EncoderInputs]],
+    ) -> dict[str, SampledToken]:
+        """Compute a batch and choose a token for each request whose chunk samples.
+
+        Args:
+            batch: what to compute.
+            samplers: request id -> how it chooses.
+            media: request id -> encoder inputs of its media spans.
+        """
+        for job in batch.encodes:
+            self._encode(job, media[job.request.request_id])
+        device = self._model.device
+        token_ids = [t for c in batch.chunks for t in c.request.token_ids[c.start : c.end]]
+        positions = np.concatenate([_positions(chunk) for chunk in batch.chunks], axis=1)
+        step = self._attention.begin(
+            [SequenceChunk(c.start, c.num_tokens, c.request.table.block_ids) for c in batch.chunks]
+        )
+        hidden = self._model.decoder.forward(
+            torch.tensor(token_ids, device=device),
+            torch.from_numpy(positions).to(device),
+            step,
+            self._media_rows(batch.chunks),
+        )
+        return self._sample(batch.chunks, hidden, samplers)
+
+    def _encode(self, job: EncodeJob, inputs: Sequence[EncoderInputs]) -> None:
+        features = self._model.encoder.encode(inputs[job.span_index])
+        self._arena.write_media(job.handle.block_ids, features)
+        self.num_encode_calls += 1
+
+    def _sample(
+        self, chunks: Sequence[Chunk], hidden: torch.Tensor, samplers: Mapping[str, RowSampler]
+    ) -> dict[str, SampledToken]:
+        rows, ids, end = [], [], 0
+        for chunk in chunks:
+            end += chunk.num_tokens
+            if chunk.samples:
+                rows.append(end - 1)
+                ids.append(chunk.request.request_id)
+        if not ids:
+            return {}
+        if len(rows) < hidden.shape[0]:
+            hidden = hidden[torch.tensor(rows, device=hidden.device)]
+        logits = self._model.decoder.logits(hidden)
+        sampled = sample(logits, [samplers[request_id] for request_id in ids])
+        return dict(zip(ids, sampled, strict=True))
+
+    def _media_rows(self, chunks: Sequence[Chunk]) -> MediaRows | None:
+        rows: list[int] = []
+        features: list[torch.Tensor] = []
+        row = 0
+        for chunk in chunks:
+            request = chunk.request
+            for index in request.spans_in(chunk.start, chunk.end):
+                span = request.prompt.spans[index]
+                first, last = max(span.start, chunk.start), min(span.end, chunk.end)
+                rows += range(row + first - chunk.start, row + last - chunk.start)
+                output = self._read(request, index)
+                features.append(output[first - span.start : last - span.start])
+            row += chunk.num_tokens
+        if not rows:
+            return None
+        levels = torch.cat(features).split(self._model.decoder.spec.hidden_size, dim=1)
+        index_tensor = torch.tensor(rows, device=self._model.device)
+        return MediaRows(index_tensor, levels[0], tuple(levels[1:]))
+
+    def _read(self, request: Request, span_index: int) -> torch.Tensor:
+        handle = request.media[span_index]
+        return self._arena.read_media(handle.block_ids, handle.item.num_tokens, self._width)
+
+
+def _positions(chunk: Chunk) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
+    """Position ids [num_axes, num_tokens] of a chunk that may reach beyond the prompt."""
+    prompt = chunk.request.prompt
+    num_prompt = len(prompt.token_ids)
+    known = prompt.positions[:, chunk.start : chunk.end]
+    if chunk.end <= num_prompt:
+        return known
+    first = max(chunk.start, num_prompt)
+    beyond = np.arange(first, chunk.end, dtype=np.int64) - num_prompt + prompt.next_position
+    return np.concatenate((known, np.broadcast_to(beyond, (known.shape[0], len(beyond)))), axis=1)

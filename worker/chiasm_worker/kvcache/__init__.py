@@ -1,0 +1,4 @@
+"""Bookkeeping of cache blocks: specs, pool, tables, prefix identity.
+
+Must not know: torch, models, text.
+"""

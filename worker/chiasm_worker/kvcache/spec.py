@@ -1,0 +1,76 @@
+"""What one cache block is, in bytes.
+
+A block is one contiguous record, the same bytes wherever it lives:
+
+    | header | payload                                          | trailer |
+    |  128 B | layer 0: K K K .. V V V .. | layer 1: ..  | pad  |   64 B  |
+
+K and V of one layer are each ``[block_size, num_kv_heads, head_dim]``. Header and trailer are
+reserved for the identity of the record (generation, fingerprints, key, checksum) and stay zero
+while the record never leaves the arena. Every part starts on a 64-byte border.
+
+Must not know: torch, devices, requests.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+ALIGNMENT_BYTES = 64
+HEADER_BYTES = 128
+TRAILER_BYTES = 64
+
+
+def align_up(num_bytes: int) -> int:
+    """Round up to the next multiple of the record alignment; align_up(65) == 128."""
+    return -(-num_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+
+
+@dataclass(frozen=True)
+class KVCacheSpec:
+    """Shape of the K and V that one block holds for all layers of a decoder."""
+
+    num_layers: int
+    num_kv_heads: int
+    head_dim: int
+    block_size: int
+    dtype_bytes: int
+
+    def __post_init__(self) -> None:
+        for name in ("num_layers", "num_kv_heads", "head_dim", "block_size", "dtype_bytes"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1.")
+
+    @property
+    def kv_bytes(self) -> int:
+        """Bytes of K and V in one block: 2 layers x 16 tokens x 2 heads x 8 x fp32 = 4096."""
+        elements = self.num_layers * 2 * self.block_size * self.num_kv_heads * self.head_dim
+        return elements * self.dtype_bytes
+
+    @property
+    def payload_bytes(self) -> int:
+        """Bytes between header and trailer, padded to the alignment."""
+        return align_up(self.kv_bytes)
+
+    @property
+    def record_bytes(self) -> int:
+        """Bytes of a whole record."""
+        return HEADER_BYTES + self.payload_bytes + TRAILER_BYTES
+
+    def num_blocks(self, budget_bytes: int) -> int:
+        """How many records fit in a byte budget."""
+        num_blocks = budget_bytes // self.record_bytes
+        if num_blocks < 1:
+            raise ValueError(
+                f"A cache budget of {budget_bytes} bytes holds no block of {self.record_bytes} "
+                "bytes; raise the budget or lower the block size."
+            )
+        return num_blocks
+
+    def blocks_for_tokens(self, num_tokens: int) -> int:
+        """Blocks that hold the K and V of so many tokens."""
+        return -(-num_tokens // self.block_size)
+
+    def blocks_for_bytes(self, num_bytes: int) -> int:
+        """Blocks whose payloads hold so many bytes of encoder output."""
+        return -(-num_bytes // self.payload_bytes)

@@ -1,0 +1,1 @@
+"""Model families: which weights, which positions, which vision tower."""

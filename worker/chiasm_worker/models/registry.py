@@ -1,0 +1,91 @@
+"""The model families that this engine computes, and how one is loaded.
+
+A family is one module and one row here. An architecture without a row is refused by name: a
+decoder that is almost right gives answers that are almost right.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor, GenerationConfig
+
+from chiasm_worker.models.base import Family, LoadedModel
+from chiasm_worker.models.digest import digest_weights
+from chiasm_worker.models.llava import Llava
+from chiasm_worker.models.qwen_vl import QwenVL
+
+FAMILIES: tuple[Family, ...] = (
+    QwenVL("qwen3-vl", "Qwen3VLForConditionalGeneration", "interleaved"),
+    QwenVL("qwen2.5-vl", "Qwen2_5_VLForConditionalGeneration", "sectioned"),
+    QwenVL("qwen2-vl", "Qwen2VLForConditionalGeneration", "sectioned"),
+    Llava(),
+)
+
+
+def find_family(architecture: str) -> Family:
+    """The family of an architecture.
+
+    Raises: ValueError naming the architecture and every family that there is.
+    """
+    for family in FAMILIES:
+        if architecture in family.architectures:
+            return family
+    known = ", ".join(f"{f.name} ({', '.join(f.architectures)})" for f in FAMILIES)
+    raise ValueError(
+        f"Architecture {architecture!r} is not one that this engine computes; the families are "
+        f"{known}. Convert the model to one of them or serve it with another engine."
+    )
+
+
+def load_model(path: Path, dtype: torch.dtype, device: torch.device) -> LoadedModel:
+    """Load a model folder.
+
+    Raises: ValueError when the folder holds no model of a registered family, OSError when it
+    cannot be read.
+    """
+    if not (path / "config.json").is_file():
+        raise ValueError(
+            f"{path} holds no config.json, so it is no model folder; point model_path at the "
+            "folder that `save_pretrained` wrote."
+        )
+    config = AutoConfig.from_pretrained(path, local_files_only=True)
+    architecture = (config.architectures or ["(none named)"])[0]
+    family = find_family(architecture)
+    model = AutoModelForImageTextToText.from_pretrained(
+        path,
+        dtype=dtype,
+        local_files_only=True,
+        use_safetensors=True,
+        attn_implementation="sdpa",
+    )
+    model = model.to(device).eval().requires_grad_(False)
+    processor = AutoProcessor.from_pretrained(path, local_files_only=True)
+    # Digested before `split` fuses the projections and lets the originals go.
+    digests = digest_weights(family.weight_groups(model))
+    decoder, encoder, num_deepstack = family.split(model, config)
+    return LoadedModel(
+        family=family,
+        architecture=architecture,
+        path=path,
+        config=config,
+        processor=processor,
+        decoder=decoder,
+        encoder=encoder,
+        num_deepstack=num_deepstack,
+        eos_token_ids=eos_token_ids(model.generation_config),
+        max_positions=config.text_config.max_position_embeddings,
+        dtype=dtype,
+        device=device,
+        digests=digests,
+    )
+
+
+def eos_token_ids(generation_config: GenerationConfig) -> frozenset[int]:
+    """The tokens at which transformers' own `generate` stops."""
+    eos: Any = generation_config.eos_token_id
+    if eos is None:
+        return frozenset()
+    return frozenset(eos) if isinstance(eos, list) else frozenset({eos})

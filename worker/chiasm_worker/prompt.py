@@ -1,0 +1,151 @@
+"""From a conversation to tokens, media spans and positions.
+
+The model's own chat template renders the conversation; it alone writes control tokens. Words of a
+message that spell a control token (`<|image_pad|>`, `<|im_end|>`) are marked before rendering and
+tokenised as the plain text that they are. Which tokens stand for which picture follows from the
+template's placeholders, one per picture, in order.
+
+Must not know: batches, blocks, HTTP.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from chiasm_contract.errors import InvalidRequest
+from chiasm_contract.messages import ChatMessage, ImagePart
+from jinja2.exceptions import TemplateError
+from transformers.utils.chat_template_utils import encode_marked_chat, mark_control_tokens
+
+from chiasm_worker.kvcache.prefix_cache import MediaSpan
+from chiasm_worker.modality.media import MediaItem
+from chiasm_worker.models.base import LoadedModel, PlacedItem
+from chiasm_worker.request import Prompt
+
+
+class PromptBuilder:
+    """One model's template, tokenizer and position scheme."""
+
+    def __init__(self, model: LoadedModel) -> None:
+        self._model = model
+        self._processor: Any = model.processor
+        self._tokenizer: Any = model.processor.tokenizer
+        self._image_token: str = model.processor.image_token
+        self._image_token_id: int = model.processor.image_token_id
+        template = str(model.processor.chat_template or "")
+        if not template:
+            raise ValueError(
+                f"{model.path} holds no chat template, so conversations cannot be rendered; add "
+                "chat_template.jinja to the model folder."
+            )
+        self._control_tokens = _control_tokens(self._tokenizer, template)
+        self._prefix: list[int] = self._tokenizer.encode("", add_special_tokens=True)
+        if self._encode_plain("a", special=True) != self._prefix + self._encode_plain("a"):
+            raise ValueError("The tokenizer adds tokens behind a text; such prompts never end.")
+
+    def build(self, messages: Sequence[ChatMessage], items: Sequence[MediaItem]) -> Prompt:
+        """The prompt of a conversation; image part i stands for items[i].
+
+        Raises: InvalidRequest when the template refuses the conversation or a picture's place.
+        """
+        placed = [
+            items[part.index]
+            for message in messages
+            for part in message.content
+            if isinstance(part, ImagePart)
+        ]
+        token_ids = self._tokenize(self._expand(self._render(messages), placed))
+        starts = self._find_runs(token_ids, placed)
+        positions = self._model.family.positions(
+            len(token_ids),
+            [
+                PlacedItem(start, item.identity.num_tokens, item.identity.grid)
+                for start, item in zip(starts, placed, strict=True)
+            ],
+            self._model.config,
+        )
+        spans = []
+        for start, item in zip(starts, placed, strict=True):
+            part = positions[:, start : start + item.identity.num_tokens]
+            digest = hashlib.sha256(part.astype("<i8").tobytes()).digest()
+            spans.append(MediaSpan(item.identity, start, digest))
+        return Prompt(tuple(token_ids), tuple(spans), positions)
+
+    def _render(self, messages: Sequence[ChatMessage]) -> str:
+        conversation = [
+            {
+                "role": message.role,
+                "content": [
+                    {"type": "image"}
+                    if isinstance(part, ImagePart)
+                    else {
+                        "type": "text",
+                        "text": mark_control_tokens(part.text, self._control_tokens),
+                    }
+                    for part in message.content
+                ],
+            }
+            for message in messages
+        ]
+        try:
+            rendered: str = self._processor.apply_chat_template(
+                conversation, add_generation_prompt=True, tokenize=False
+            )
+        except TemplateError as error:
+            raise InvalidRequest(
+                f"The model's chat template refuses this conversation: {error}.", param="messages"
+            ) from error
+        return rendered
+
+    def _expand(self, rendered: str, placed: Sequence[MediaItem]) -> str:
+        # A placeholder that a user typed is preceded by a mark and so does not count.
+        parts = re.split(f"(?<!{_MARK}){re.escape(self._image_token)}", rendered)
+        if len(parts) != len(placed) + 1:
+            raise InvalidRequest(
+                f"The model's chat template places {len(parts) - 1} of {len(placed)} pictures; "
+                "put pictures into user messages.",
+                param="messages",
+            )
+        expanded = [parts[0]]
+        for item, part in zip(placed, parts[1:], strict=True):
+            expanded += (item.placeholder, part)
+        return "".join(expanded)
+
+    def _tokenize(self, text: str) -> list[int]:
+        # As transformers does: the tokenizer's own prefix only if the template has not written it.
+        bos = self._tokenizer.bos_token
+        prefix = [] if bos is not None and text.startswith(bos) else self._prefix
+        if _MARK in text:
+            marked: list[int] = encode_marked_chat(self._tokenizer, text)
+            return prefix + marked
+        return self._encode_plain(text, special=bool(prefix))
+
+    def _encode_plain(self, text: str, *, special: bool = False) -> list[int]:
+        token_ids: list[int] = self._tokenizer.encode(text, add_special_tokens=special)
+        return token_ids
+
+    def _find_runs(self, token_ids: Sequence[int], placed: Sequence[MediaItem]) -> list[int]:
+        starts, at = [], 0
+        for item in placed:
+            at = token_ids.index(self._image_token_id, at)
+            starts.append(at)
+            at += item.identity.num_tokens
+        return starts
+
+
+def _control_tokens(tokenizer: Any, template: str) -> re.Pattern[str]:
+    """What transformers calls control tokens: special ones and those the template writes."""
+    tokens = [
+        token.content
+        for token in tokenizer.added_tokens_decoder.values()
+        if token.special or (token.content in template and not token.content.isspace())
+    ]
+    longest_first = sorted(tokens, key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
+
+
+# The private-use character that transformers puts before a control token in a user's words.
+_MARK: str = mark_control_tokens("x", re.compile("x"))[0]

@@ -1,0 +1,116 @@
+"""One request's life inside the engine, as plain data.
+
+A request owns its tokens (prompt, then output), where media stand among them, and how far the
+model has got: tokens 0..num_computed_tokens-1 have K and V in its blocks. It is prefilling while
+that is less than all its tokens, and decoding while exactly one token is missing.
+
+Must not know: torch, HTTP, the block pool.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from chiasm_worker.kvcache.block_table import BlockTable
+from chiasm_worker.kvcache.media_cache import MediaHandle
+from chiasm_worker.kvcache.prefix_cache import ContentChain, MediaSpan
+
+
+class RequestStatus(enum.Enum):
+    """Where a request stands; a preempted one waits again with its tokens kept."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    FINISHED = "finished"
+
+
+class FinishReason(enum.Enum):
+    """Why no further token follows."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    ABORT = "abort"
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How tokens are chosen and when to stop. Temperature 0 is greedy; top_k 0 means no limit."""
+
+    max_tokens: int
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    num_logprobs: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A tokenised conversation with its media and the position of every token."""
+
+    token_ids: tuple[int, ...]
+    spans: tuple[MediaSpan, ...]
+    # [num_axes, num_tokens] int64; one axis for plain rotary positions, three for M-RoPE.
+    positions: npt.NDArray[np.int64]
+    # The position, on every axis, of the first token after the prompt.
+    next_position: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "next_position", int(self.positions.max()) + 1)
+
+    @property
+    def num_media_tokens(self) -> int:
+        """Tokens that stand for media."""
+        return sum(span.item.num_tokens for span in self.spans)
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """A request known to the scheduler."""
+
+    request_id: str
+    prompt: Prompt
+    params: SamplingParams
+    chain: ContentChain
+    table: BlockTable
+    eos_token_ids: frozenset[int] = frozenset()
+
+    token_ids: list[int] = field(init=False)
+    status: RequestStatus = RequestStatus.WAITING
+    finish_reason: FinishReason | None = None
+    num_computed_tokens: int = 0
+    # Prompt tokens found in the prefix cache when the request was first admitted.
+    num_cached_tokens: int | None = None
+    num_preemptions: int = 0
+    # Span index -> encoder output held for the chunks still to come.
+    media: dict[int, MediaHandle] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.token_ids = list(self.prompt.token_ids)
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        """Tokens before the first generated one."""
+        return len(self.prompt.token_ids)
+
+    @property
+    def num_output_tokens(self) -> int:
+        """Tokens generated so far."""
+        return len(self.token_ids) - len(self.prompt.token_ids)
+
+    @property
+    def output_token_ids(self) -> Sequence[int]:
+        """The generated tokens."""
+        return self.token_ids[len(self.prompt.token_ids) :]
+
+    def spans_in(self, start: int, end: int) -> list[int]:
+        """Indices of the media spans that touch the tokens start..end-1."""
+        return [
+            i for i, span in enumerate(self.prompt.spans) if span.start < end and span.end > start
+        ]
