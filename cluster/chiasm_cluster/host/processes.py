@@ -1,0 +1,99 @@
+"""Processes by id, safe against ids that were given to another process since.
+
+A node's processes share one process namespace. Its first process is the supervisor, a child of
+`unshare`; when either dies, the kernel kills all others, so no node ever leaves an orphan.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from chiasm_cluster.errors import ClusterError
+
+_PROC = Path("/proc")
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process id together with the moment that process started, in clock ticks since boot."""
+
+    pid: int
+    started: str
+
+    @classmethod
+    def of(cls, pid: int) -> Process | None:
+        """The process that has `pid` now; None when there is none or it is a zombie."""
+        fields = _stat(pid)
+        return None if fields is None or fields[0] == "Z" else cls(pid, fields[19])
+
+    @classmethod
+    def read(cls, path: Path) -> Process | None:
+        """The process noted in file `path`, if it is still alive."""
+        try:
+            pid, started = path.read_text().split()
+        except (FileNotFoundError, ValueError):
+            return None
+        process = cls(int(pid), started)
+        return process if process.alive else None
+
+    def write(self, path: Path) -> None:
+        """Note it in file `path`."""
+        path.write_text(f"{self.pid} {self.started}\n")
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still runs."""
+        return Process.of(self.pid) == self
+
+    def children(self) -> list[Process]:
+        """Its direct children."""
+        found = []
+        for path in _PROC.iterdir():
+            fields = _stat(int(path.name)) if path.name.isdecimal() else None
+            if fields is not None and int(fields[1]) == self.pid and fields[0] != "Z":
+                found.append(Process(int(path.name), fields[19]))
+        return found
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal if it is still alive."""
+        if self.alive:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def wait_gone(self, patience_seconds: float) -> bool:
+        """Whether it was gone within `patience_seconds`."""
+        deadline = time.monotonic() + patience_seconds
+        while self.alive:
+            with suppress(ChildProcessError):
+                os.waitpid(self.pid, os.WNOHANG)
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.02)
+        return True
+
+
+def kill(process: Process, patience_seconds: float = 20) -> None:
+    """Kill `process` and wait until it is gone.
+
+    Raises: ClusterError when the kernel does not let it go.
+    """
+    process.send(signal.SIGKILL)
+    if not process.wait_gone(patience_seconds):
+        raise ClusterError(
+            f"Process {process.pid} was killed and is still there after {patience_seconds:.0f} s; "
+            f"see /proc/{process.pid}/stack, then run down again."
+        )
+
+
+def _stat(pid: int) -> list[str] | None:
+    """The fields of /proc/PID/stat after the name: state, parent, ...; None when gone."""
+    try:
+        text = (_PROC / str(pid) / "stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return text.rpartition(")")[2].split()

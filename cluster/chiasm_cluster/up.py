@@ -1,0 +1,189 @@
+"""Starts a cluster, or repairs what a crash left of it.
+
+Every step looks first and does nothing when its work is done. When any node's supervisor or the
+network is gone, all nodes start anew, as after a power cut: what the API server stored is kept,
+pods are started again by the kubelet.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from string import Template
+
+from chiasm_cluster import teardown
+from chiasm_cluster.build.binaries import ensure_binaries
+from chiasm_cluster.errors import ClusterError
+from chiasm_cluster.host import cgroups, kernel, network, requirements
+from chiasm_cluster.host.commands import run, succeeds
+from chiasm_cluster.host.processes import Process
+from chiasm_cluster.images import pause
+from chiasm_cluster.images.store import ImageStore
+from chiasm_cluster.node import control_plane, worker
+from chiasm_cluster.state import Cluster, Node, all_clusters, find, locked
+
+_PATIENCE_SECONDS = 120.0
+_DNS_MANIFEST = Path(__file__).parent / "node" / "dns.yaml"
+
+
+def up(name: str, num_nodes: int, cache_dir: Path, say: Callable[[str], None]) -> Cluster:
+    """Have cluster `name` running and ready.
+
+    Raises: ClusterError when the machine lacks something or a part does not come up.
+    """
+    requirements.require_linux()
+    requirements.require_root()
+    requirements.ensure_packages(requirements.TO_RUN, say)
+    with locked(name):
+        cluster = find(name)
+        if cluster is None:
+            cluster = _new(name, num_nodes, cache_dir, ensure_binaries(cache_dir, say))
+        elif cluster.num_nodes != num_nodes:
+            raise ClusterError(
+                f"Cluster {name!r} has {cluster.num_nodes} node(s), not {num_nodes}; take it down "
+                f"first: python -m chiasm_cluster down --name {name}"
+            )
+        if not _runs(cluster):
+            say(f"Starting cluster {name!r} with {cluster.num_nodes} node(s).")
+            _start(cluster)
+        _wait_ready(cluster)
+    return cluster
+
+
+def _new(name: str, num_nodes: int, cache_dir: Path, binaries: Path) -> Cluster:
+    """Choose addresses for a cluster and write its record, before anything else is made."""
+    with locked("subnets"):
+        others = all_clusters()
+        cluster = Cluster(
+            name=name,
+            num_nodes=num_nodes,
+            subnet=network.free_subnet(),
+            cluster_dir=cache_dir / "clusters" / name,
+            binaries=binaries,
+            kernel_settings=others[0].kernel_settings if others else kernel.read_settings(),
+            made_dirs=[Path(path) for path in worker.FIXED_PATHS if not Path(path).exists()],
+        )
+        cluster.save()
+    shutil.rmtree(cluster.state_dir, ignore_errors=True)  # of before a reboot of the machine
+    return cluster
+
+
+def _runs(cluster: Cluster) -> bool:
+    """Whether every supervisor lives and the network is whole."""
+    living = [Process.read(supervisor_file(node)) for node in cluster.nodes]
+    return all(living) and network.is_whole(cluster)
+
+
+def supervisor_file(node: Node) -> Path:
+    """Where the process that carries the node is noted."""
+    return node.run_dir / "supervisor.pid"
+
+
+def _start(cluster: Cluster) -> None:
+    """Start every node, after removing whatever an earlier start left."""
+    teardown.stop(cluster)
+    if not cluster.kubeconfig.exists():
+        shutil.rmtree(control_plane.pki_dir(cluster), ignore_errors=True)
+        control_plane.write_credentials(cluster)
+    for path in worker.FIXED_PATHS:
+        Path(path).mkdir(parents=True, exist_ok=True)
+    network.make(cluster)
+    for node in cluster.nodes:
+        _start_node(cluster, node)
+    for node in cluster.nodes:
+        _wait_for(f"the container runtime of {node.name}", node.containerd_socket.exists, cluster)
+        pause.ensure(cluster.binaries, ImageStore(worker.ctr(cluster, node)))
+        worker.images_ready_file(node).touch()
+
+
+def _start_node(cluster: Cluster, node: Node) -> None:
+    """Start the supervisor of `node` in namespaces of its own."""
+    shutil.rmtree(node.run_dir, ignore_errors=True)
+    node.run_dir.mkdir(parents=True)
+    cgroups.make(node.cgroup)
+    worker.write_configuration(cluster, node)
+    plan_file = node.run_dir / "plan.json"
+    worker.plan(cluster, node).write(plan_file)
+    # Not `ip netns exec`, which mounts /sys anew and so hides the control groups.
+    command = ["nsenter", f"--net=/run/netns/{node.namespace}", "unshare", "--mount", "--pid",
+               "--fork", "--kill-child", "--mount-proc", "--propagation", "slave",
+               sys.executable, "-m", "chiasm_cluster.node.supervisor", str(plan_file)]  # fmt: skip
+    sources = Path(__file__).resolve().parents[1]
+    with (node.state_dir / "logs" / "supervisor.log").open("a") as log:
+        process = subprocess.Popen(
+            command, cwd="/", env={"PYTHONPATH": str(sources), "PATH": _path()},
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+        )  # fmt: skip
+    started = Process.of(process.pid)
+    if started is None:
+        raise ClusterError(f"The supervisor of {node.name} ended at once; see {log.name}.")
+    started.write(supervisor_file(node))
+
+
+def _path() -> str:
+    return "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def _wait_ready(cluster: Cluster) -> None:
+    """Wait until the API server, DNS, every node and the default service account are ready."""
+    kubectl = [cluster.binaries / "kubectl", "--kubeconfig", cluster.kubeconfig]
+
+    def api_is_ready() -> bool:
+        return succeeds([*kubectl, "get", "--raw", "/readyz", "--request-timeout=3s"])
+
+    def nodes_are_ready() -> bool:
+        wanted = {node.name for node in cluster.nodes}
+        return wanted <= _ready_nodes(run([*kubectl, "get", "nodes", "-o", "json"]))
+
+    _wait_for("the API server", api_is_ready, cluster)
+    addresses = Template(_DNS_MANIFEST.read_text())
+    manifest = addresses.substitute(
+        DNS_SERVICE_ADDRESS=cluster.dns_service_address, API_ADDRESS=cluster.api_address
+    )
+    _wait_for(
+        "the namespace kube-system",
+        lambda: succeeds([*kubectl, "get", "namespace", "kube-system"]),
+        cluster,
+    )
+    run([*kubectl, "apply", "-f", "-"], stdin=manifest)
+    _wait_for("the nodes", nodes_are_ready, cluster)
+    _wait_for(
+        "the default service account",
+        lambda: succeeds([*kubectl, "get", "serviceaccount", "default"]),
+        cluster,
+    )
+
+
+def _ready_nodes(node_list: str) -> set[str]:
+    """The names of the nodes that say they are ready."""
+    return {
+        item["metadata"]["name"]
+        for item in json.loads(node_list)["items"]
+        for condition in item["status"].get("conditions", [])
+        if condition["type"] == "Ready" and condition["status"] == "True"
+    }
+
+
+def _wait_for(what: str, holds: Callable[[], bool], cluster: Cluster) -> None:
+    """Wait until `holds`.
+
+    Raises: ClusterError naming `what` and the folder with the logs.
+    """
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while not holds():
+        for node in cluster.nodes:
+            if Process.read(supervisor_file(node)) is None:
+                raise ClusterError(
+                    f"The supervisor of {node.name} ended; see {node.state_dir}/logs/supervisor.log"
+                )
+        if time.monotonic() > deadline:
+            raise ClusterError(
+                f"Waited {_PATIENCE_SECONDS:.0f} s for {what} of cluster {cluster.name!r}; its logs "
+                f"are in {cluster.nodes[0].state_dir}/logs."
+            )
+        time.sleep(0.2)
