@@ -12,6 +12,7 @@ FINALIZER = f"{GROUP}/finalizer"
 
 LABEL_OWNER = f"{GROUP}/name"
 LABEL_REVISION = f"{GROUP}/revision"
+ANNOTATION_APPLIED = f"{GROUP}/applied"
 LABEL_APP = "app.kubernetes.io/name"
 LABEL_INSTANCE = "app.kubernetes.io/instance"
 LABEL_COMPONENT = "app.kubernetes.io/component"

@@ -1,0 +1,1 @@
+"""The custom resources: pydantic models, and the CRD that is generated from them."""

@@ -1,0 +1,147 @@
+"""The CustomResourceDefinition as data, from the pydantic models.
+
+Kubernetes wants a *structural* schema: no $ref, no additionalProperties beside properties, no
+null. Objects whose fields all have defaults get `default: {}`, so that the API server fills
+nested defaults in and the stored resource shows what is in force.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from chiasm_contract import names
+from chiasm_contract.api.v1alpha1 import MultimodalInference
+
+Schema = dict[str, Any]
+
+_DROPPED = {"title", "$defs"}
+
+
+def _resolve(node: Mapping[str, Any], definitions: Mapping[str, Any]) -> Schema:
+    """`node` with its $ref and its `X or null` replaced by X; its own keys win."""
+    merged = dict(node)
+    if "$ref" in merged:
+        target = definitions[merged.pop("$ref").rsplit("/", 1)[1]]
+        merged = {**target, **merged}
+    if "x-kubernetes-int-or-string" in merged:
+        return merged
+    options = [option for option in merged.get("anyOf", []) if option.get("type") != "null"]
+    if "anyOf" in merged and len(options) == 1:
+        del merged["anyOf"]
+        merged = {**_resolve(options[0], definitions), **merged}
+    return merged
+
+
+def structural(node: Mapping[str, Any], definitions: Mapping[str, Any]) -> Schema:
+    """`node` of a JSON schema as Kubernetes accepts it."""
+    schema = {
+        key: value for key, value in _resolve(node, definitions).items() if key not in _DROPPED
+    }
+    if "const" in schema:
+        schema["enum"] = [schema.pop("const")]
+    if schema.get("default", ...) is None:
+        del schema["default"]
+    extra = schema.pop("additionalProperties", None)
+    if "properties" in schema:
+        schema["properties"] = {
+            name: structural(child, definitions) for name, child in schema["properties"].items()
+        }
+        schema.pop("default", None)
+        if not schema.get("required"):
+            schema["default"] = {}
+    elif isinstance(extra, dict):
+        schema["additionalProperties"] = structural(extra, definitions)
+    elif extra is True:
+        schema["x-kubernetes-preserve-unknown-fields"] = True
+    if "items" in schema:
+        schema["items"] = structural(schema["items"], definitions)
+        schema["items"].pop("default", None)
+    return schema
+
+
+def _root() -> Schema:
+    document = MultimodalInference.model_json_schema(by_alias=True)
+    root = structural(document, document["$defs"])
+    properties = root["properties"]
+    # Kubernetes knows these three itself and allows no schema for them.
+    properties["apiVersion"] = {"type": "string"}
+    properties["kind"] = {"type": "string"}
+    properties["metadata"] = {"type": "object"}
+    _without_default(properties["status"])
+    for source in ("path", "image"):
+        _source(root)["properties"][source].pop("default", None)
+    root["required"] = ["spec"]
+    return root
+
+
+def _source(root: Schema) -> Schema:
+    found: Schema = root["properties"]["spec"]["properties"]["model"]["properties"]["source"]
+    found.pop("default", None)
+    return found
+
+
+def _without_default(schema: Schema) -> None:
+    schema.pop("default", None)
+    for child in schema.get("properties", {}).values():
+        _without_default(child)
+    if "items" in schema:
+        _without_default(schema["items"])
+
+
+def _column(name: str, path: str, kind: str = "string", **more: Any) -> dict[str, Any]:
+    return {"name": name, "type": kind, "jsonPath": path, **more}
+
+
+def _columns() -> list[dict[str, Any]]:
+    ready = '.status.conditions[?(@.type=="Ready")]'
+    identity = '.status.conditions[?(@.type=="IdentityVerified")]'
+    return [
+        _column("Ready", f"{ready}.status"),
+        _column("Phase", ".status.phase"),
+        _column("Model", ".status.model"),
+        _column("Replicas", ".status.ready"),
+        _column("URL", ".status.url"),
+        _column("Reason", f"{ready}.reason", priority=1),
+        _column("Identity", f"{identity}.status", priority=1),
+        _column("Revision", ".status.revision", priority=1),
+        _column("Age", ".metadata.creationTimestamp", "date"),
+    ]
+
+
+def crd() -> dict[str, Any]:
+    """The CustomResourceDefinition to install."""
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{names.PLURAL}.{names.GROUP}"},
+        "spec": {
+            "group": names.GROUP,
+            "scope": "Namespaced",
+            "names": {
+                "kind": names.KIND,
+                "listKind": f"{names.KIND}List",
+                "plural": names.PLURAL,
+                "singular": names.KIND.lower(),
+                "shortNames": [names.SHORT_NAME],
+                "categories": ["all", "chiasm"],
+            },
+            "versions": [
+                {
+                    "name": names.VERSION,
+                    "served": True,
+                    "storage": True,
+                    "schema": {"openAPIV3Schema": _root()},
+                    "subresources": {
+                        "status": {},
+                        "scale": {
+                            "specReplicasPath": ".spec.replicas",
+                            "statusReplicasPath": ".status.replicas",
+                            "labelSelectorPath": ".status.selector",
+                        },
+                    },
+                    "additionalPrinterColumns": _columns(),
+                }
+            ],
+        },
+    }

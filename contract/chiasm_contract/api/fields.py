@@ -1,0 +1,93 @@
+"""The building blocks of a resource's schema: a strict base, quantities, CEL rules.
+
+A CEL rule says in its message what is allowed, for the message is all that a person at kubectl
+sees when the API server refuses a manifest.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    PlainSerializer,
+    SerializationInfo,
+    WithJsonSchema,
+)
+from pydantic.alias_generators import to_camel
+
+from chiasm_contract import quantity
+
+VALIDATIONS = "x-kubernetes-validations"
+
+
+class ApiModel(BaseModel):
+    """Base of everything inside a resource: camelCase outside, closed, immutable."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True
+    )
+
+
+def rule(expression: str, message: str, *, field: str | None = None) -> dict[str, str]:
+    """One CEL rule; `field` (".name" relative to the rule's object) is where the error points."""
+    entry = {"rule": expression, "message": message}
+    return entry | ({"fieldPath": field} if field else {})
+
+
+def rules(*entries: dict[str, str]) -> dict[str, Any]:
+    """`json_schema_extra` of a model or field with these CEL rules."""
+    return {VALIDATIONS: list(entries)}
+
+
+def _checked(value: str) -> str:
+    quantity.parse(value)
+    return value
+
+
+def _spelled(value: str, info: SerializationInfo) -> str:
+    return str(quantity.parse(value)) if info.context == CANONICAL else value
+
+
+# Context of `model_dump` under which equal quantities are spelled equally.
+CANONICAL = "canonical"
+
+Quantity = Annotated[
+    str,
+    BeforeValidator(lambda value: str(value) if isinstance(value, int) else value),
+    AfterValidator(_checked),
+    PlainSerializer(_spelled),
+    WithJsonSchema(
+        {
+            "anyOf": [{"type": "integer"}, {"type": "string"}],
+            "x-kubernetes-int-or-string": True,
+            "pattern": quantity.PATTERN,
+            "maxLength": 24,
+        }
+    ),
+]
+
+IntOrPercent = Annotated[
+    int | str,
+    WithJsonSchema(
+        {
+            "anyOf": [{"type": "integer"}, {"type": "string"}],
+            "x-kubernetes-int-or-string": True,
+            "pattern": r"^(0|[1-9][0-9]?|100)%$",
+            "maxLength": 4,
+        }
+    ),
+]
+
+
+def at_least(minimum: str) -> dict[str, Any]:
+    """`json_schema_extra` of a Quantity that must not be below `minimum`."""
+    return rules(
+        rule(
+            f"quantity(string(self)).compareTo(quantity('{minimum}')) >= 0",
+            f"must be at least {minimum}",
+        )
+    )

@@ -1,0 +1,379 @@
+"""`chiasm.dev/v1alpha1 MultimodalInference`: the one list of what a user may ask for.
+
+`tools/generate.py` makes the CRD, its copy in the chart and the reference from these models.
+Descriptions are sentences a user reads; sizes are Kubernetes quantities; everything in `spec` has
+an effect on what is rendered (a test changes each leaf and looks). Fields that compare with each
+other are checked by CEL in the API server, so that validation works with the operator dead.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, StringConstraints
+
+from chiasm_contract.api import identity_fields
+from chiasm_contract.api.fields import (
+    ApiModel,
+    IntOrPercent,
+    Quantity,
+    at_least,
+    rule,
+    rules,
+)
+from chiasm_contract.api.pod_template import PodTemplate
+from chiasm_contract.api.status import Status
+from chiasm_contract.builtin_models import builtin_models
+
+MAX_NAME_LENGTH = 48
+
+DnsName = Annotated[
+    str, StringConstraints(max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")
+]
+RelativePath = Annotated[str, StringConstraints(max_length=512)]
+_RELATIVE = rule(
+    "!self.startsWith('/') && !self.split('/').exists(part, part == '..')",
+    "must be relative and must not contain '..', like qwen/vl-3b",
+)
+
+
+class ClaimSource(ApiModel):
+    """A model folder on a PersistentVolumeClaim in the resource's namespace; mounted read-only."""
+
+    claim_name: DnsName = Field(description="Name of the claim.")
+    path: RelativePath = Field(
+        default="",
+        description="Folder inside the claim that holds config.json; empty is its root.",
+        json_schema_extra=rules(_RELATIVE),
+    )
+
+
+class ImageSource(ApiModel):
+    """A model folder inside an OCI image, mounted as an image volume."""
+
+    reference: Annotated[
+        str, StringConstraints(min_length=1, max_length=512, pattern=r"^[A-Za-z0-9][^\s]*$")
+    ] = Field(description="Image reference; a digest makes it immutable.")
+    path: RelativePath = Field(
+        default="",
+        description="Folder inside the image that holds config.json; empty is its root.",
+        json_schema_extra=rules(_RELATIVE),
+    )
+    pull_policy: Literal["Always", "IfNotPresent", "Never"] = Field(
+        default="IfNotPresent", description="When the node pulls the image."
+    )
+
+
+class ModelSource(ApiModel):
+    """Where the weights come from: exactly one of builtin, path and image."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            rule(
+                "(has(self.builtin) ? 1 : 0) + (has(self.path) ? 1 : 0) "
+                "+ (has(self.image) ? 1 : 0) == 1",
+                "set exactly one of builtin, path and image",
+            )
+        )
+    )
+
+    builtin: str | None = Field(
+        default=None,
+        description="A model inside the worker image.",
+        json_schema_extra={"enum": [*sorted(builtin_models())]},
+    )
+    path: ClaimSource | None = None
+    image: ImageSource | None = None
+
+
+class ImageModality(ApiModel):
+    """What one request may bring in pictures; checked before anything is decoded."""
+
+    max_per_prompt: int = Field(
+        default=4, ge=0, le=64, description="Pictures in one request; 0 serves text only."
+    )
+    max_bytes: Quantity = Field(
+        default="20Mi",
+        description="Size of one encoded picture.",
+        json_schema_extra=at_least("1Ki"),
+    )
+    max_pixels: int = Field(
+        default=16_777_216, ge=784, le=2**31 - 1, description="Width x height of one picture."
+    )
+
+
+class Modalities(ApiModel):
+    """What a request may contain beside text."""
+
+    image: ImageModality = ImageModality()
+
+
+class Model(ApiModel):
+    """The model that is served."""
+
+    source: ModelSource
+    name: (
+        Annotated[
+            str, StringConstraints(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][\w./:-]*$")
+        ]
+        | None
+    ) = Field(
+        default=None,
+        description="Name in the API's `model` field; the resource's name when absent.",
+    )
+    modalities: Modalities = Modalities()
+    expected_identity: dict[str, Annotated[str, StringConstraints(max_length=200)]] = Field(
+        default_factory=dict,
+        max_length=32,
+        description="Identity field -> value that every worker must report, such as "
+        "compute.weights.language. A pod that reports another never becomes ready.",
+        json_schema_extra=rules(
+            rule(
+                f"self.all(name, name in {list(identity_fields.NAMES)})",
+                f"allowed fields are {', '.join(identity_fields.NAMES)}",
+            ),
+            *(
+                rule(
+                    f"{group}.all(name, !(name in self) || self[name].matches(r'{pattern}'))",
+                    f"{', '.join(group)} must match {pattern}",
+                )
+                for pattern, group in identity_fields.pattern_groups().items()
+            ),
+        ),
+    )
+
+
+class Engine(ApiModel):
+    """The engine's budgets, per replica."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            rule(
+                "self.maxModelLen >= self.blockSize",
+                "must be at least blockSize",
+                field=".maxModelLen",
+            )
+        )
+    )
+
+    dtype: Literal["float32", "bfloat16", "float16"] = Field(
+        default="float32", description="Type of weights, activations and cached vectors."
+    )
+    block_size: int = Field(
+        default=16,
+        description="Tokens in one cache block.",
+        json_schema_extra={"enum": [8, 16, 32, 64]},
+    )
+    kv_cache_bytes: Quantity = Field(
+        default="256Mi",
+        description="Memory of the cache; it is allocated at start.",
+        json_schema_extra=at_least("1Mi"),
+    )
+    max_model_len: int = Field(
+        default=2048, ge=16, le=2**20, description="Prompt and answer together, in tokens."
+    )
+    max_num_seqs: int = Field(
+        default=16, ge=1, le=4096, description="Requests that are computed at the same time."
+    )
+    max_num_batched_tokens: int = Field(
+        default=512, ge=1, le=2**20, description="Tokens computed in one step."
+    )
+    max_waiting_requests: int = Field(
+        default=64,
+        ge=1,
+        le=65536,
+        description="Requests that may wait; the next one is answered 429.",
+    )
+    prefix_caching: bool = Field(
+        default=True, description="Reuse what was computed for equal beginnings and pictures."
+    )
+    num_threads: int = Field(
+        default=0, ge=0, le=1024, description="Threads on a CPU; 0 is one per usable core."
+    )
+
+
+_KEYS = ["cpu", "memory", "ephemeral-storage"]
+_AMOUNT_RULES = rules(
+    rule(f"self.all(key, key in {_KEYS})", f"allowed keys are {', '.join(_KEYS)}")
+)
+_REQUESTS_BELOW_LIMITS = rule(
+    "self.requests.all(key, !(key in self.limits) || "
+    "quantity(string(self.requests[key])).compareTo(quantity(string(self.limits[key]))) <= 0)",
+    "must not be above limits",
+    field=".requests",
+)
+Amounts = Annotated[dict[str, Quantity], Field(max_length=3, json_schema_extra=_AMOUNT_RULES)]
+
+
+class Device(ApiModel):
+    """What the model runs on: the CPU, or one GPU per replica."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            rule(
+                "self.type != 'cpu' || !has(self.resourceName)",
+                "is allowed only when type is nvidia or amd",
+                field=".resourceName",
+            )
+        )
+    )
+
+    type: Literal["cpu", "nvidia", "amd"] = Field(
+        default="cpu", description="nvidia asks for one nvidia.com/gpu, amd for one amd.com/gpu."
+    )
+    resource_name: (
+        Annotated[str, StringConstraints(max_length=253, pattern=r"^[a-z0-9.-]+/[A-Za-z0-9._-]+$")]
+        | None
+    ) = Field(
+        default=None, description="Another resource to ask for, such as nvidia.com/mig-2g.20gb."
+    )
+
+
+class SidecarResources(ApiModel):
+    """Requests and limits of the sidecar container."""
+
+    model_config = ConfigDict(json_schema_extra=rules(_REQUESTS_BELOW_LIMITS))
+
+    requests: Amounts = Field(
+        default={"cpu": "100m", "memory": "128Mi"}, description="What the scheduler reserves."
+    )
+    limits: Amounts = Field(default={}, description="What the container may use at most.")
+
+
+class Resources(ApiModel):
+    """Device, requests and limits of each replica."""
+
+    model_config = ConfigDict(json_schema_extra=rules(_REQUESTS_BELOW_LIMITS))
+
+    device: Device = Device()
+    requests: Amounts = Field(
+        default={"cpu": "250m", "memory": "1Gi"},
+        description="What the scheduler reserves for the worker.",
+    )
+    limits: Amounts = Field(default={}, description="What the worker may use at most.")
+    sidecar: SidecarResources = SidecarResources()
+
+
+class Media(ApiModel):
+    """Limits on a whole request."""
+
+    max_body_bytes: Quantity = Field(
+        default="128Mi",
+        description="Size of a request's body; a larger one is answered 413.",
+        json_schema_extra=at_least("1Ki"),
+    )
+
+
+class Rollout(ApiModel):
+    """How a new revision replaces the old one."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            rule(
+                "!(string(self.maxSurge) in ['0', '0%'] "
+                "&& string(self.maxUnavailable) in ['0', '0%'])",
+                "must not be 0 while maxSurge is 0",
+                field=".maxUnavailable",
+            ),
+            rule(
+                "self.terminationGracePeriodSeconds > self.drainSeconds",
+                "must be longer than drainSeconds",
+                field=".terminationGracePeriodSeconds",
+            ),
+        )
+    )
+
+    max_surge: IntOrPercent = Field(
+        default=1, description="Pods above `replicas` during a rollout; a number or a share."
+    )
+    max_unavailable: IntOrPercent = Field(
+        default=0, description="Pods that may be missing during a rollout; a number or a share."
+    )
+    progress_deadline_seconds: int = Field(
+        default=900,
+        ge=30,
+        le=86400,
+        description="A rollout without progress for this long is reported as Degraded.",
+    )
+    drain_seconds: int = Field(
+        default=5,
+        ge=0,
+        le=3600,
+        description="A pod that is going keeps answering for this long, until no client is sent "
+        "to it any more.",
+    )
+    termination_grace_period_seconds: int = Field(
+        default=60, ge=1, le=7200, description="A pod that is going is killed after this long."
+    )
+
+
+class Config(ApiModel):
+    """Settings of the processes in a pod."""
+
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="Least severity that is logged."
+    )
+    request_timeout_seconds: int = Field(
+        default=600, ge=1, le=86400, description="A request is given up after this long."
+    )
+
+
+class Observability(ApiModel):
+    """What a pod shows of itself."""
+
+    access_log: bool = Field(default=False, description="Log one line per request.")
+    scrape: bool = Field(
+        default=True, description="Annotate pods with prometheus.io/scrape, port and path."
+    )
+
+
+_FITS_IN_MEMORY = rule(
+    "self.resources.device.type != 'cpu' || !('memory' in self.resources.limits) || "
+    "quantity(string(self.resources.limits['memory']))"
+    ".isGreaterThan(quantity(string(self.engine.kvCacheBytes)))",
+    "must be above engine.kvCacheBytes: on a CPU the cache lies in this memory",
+    field=".resources.limits",
+)
+_PICTURE_FITS_IN_BODY = rule(
+    "quantity(string(self.media.maxBodyBytes))"
+    ".compareTo(quantity(string(self.model.modalities.image.maxBytes))) >= 0",
+    "must be at least model.modalities.image.maxBytes",
+    field=".media.maxBodyBytes",
+)
+
+
+class Spec(ApiModel):
+    """What is asked for."""
+
+    model_config = ConfigDict(json_schema_extra=rules(_FITS_IN_MEMORY, _PICTURE_FITS_IN_BODY))
+
+    model: Model
+    engine: Engine = Engine()
+    resources: Resources = Resources()
+    replicas: int = Field(default=1, ge=0, le=1000, description="Pods that serve the model.")
+    media: Media = Media()
+    rollout: Rollout = Rollout()
+    config: Config = Config()
+    observability: Observability = Observability()
+    pod_template: PodTemplate = PodTemplate()
+
+
+class MultimodalInference(ApiModel):
+    """A vision-language model served by pods behind an OpenAI-style HTTP API."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            rule(
+                f"self.metadata.name.size() <= {MAX_NAME_LENGTH} "
+                "&& self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
+                f"metadata.name must be a DNS label of at most {MAX_NAME_LENGTH} characters that "
+                "starts with a letter, for the Service carries it too",
+            )
+        )
+    )
+
+    api_version: Literal["chiasm.dev/v1alpha1"] = "chiasm.dev/v1alpha1"
+    kind: Literal["MultimodalInference"] = "MultimodalInference"
+    metadata: dict[str, Any]
+    spec: Spec
+    status: Status | None = None

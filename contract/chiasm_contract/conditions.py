@@ -1,0 +1,140 @@
+"""The words of a resource's status: condition types, reasons, phases.
+
+A condition's type is an adjective, its reason one CamelCase word from `Reason`, its message a
+sentence. `merge` is the only place where `lastTransitionTime` is decided.
+
+Must not know: clocks (the time is an argument), Kubernetes clients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class ConditionType(StrEnum):
+    """What a condition is about."""
+
+    READY = "Ready"
+    SERVING = "Serving"
+    PROGRESSING = "Progressing"
+    DEGRADED = "Degraded"
+    IDENTITY_VERIFIED = "IdentityVerified"
+
+
+class Phase(StrEnum):
+    """The resource in one word; the words are Argo's."""
+
+    HEALTHY = "Healthy"
+    PROGRESSING = "Progressing"
+    PAUSED = "Paused"
+    DEGRADED = "Degraded"
+
+
+class Reason(StrEnum):
+    """Every reason that a condition or an event can have."""
+
+    # Things are as asked
+    ALL_REPLICAS_READY = "AllReplicasReady"
+    PODS_READY = "PodsReady"
+    ROLLOUT_COMPLETE = "RolloutComplete"
+    AS_EXPECTED = "AsExpected"
+    IDENTITY_CONFIRMED = "IdentityConfirmed"
+    SCALED_TO_ZERO = "ScaledToZero"
+    # Under way
+    ROLLOUT_IN_PROGRESS = "RolloutInProgress"
+    WAITING_FOR_CLEANUP = "WaitingForCleanup"
+    REPLICAS_NOT_READY = "ReplicasNotReady"
+    NO_READY_PODS = "NoReadyPods"
+    NOT_REPORTED = "NotReported"
+    # Something is wrong
+    INVALID_SPEC = "InvalidSpec"
+    NAME_TAKEN = "NameTaken"
+    CHILD_REFUSED = "ChildRefused"
+    IMAGE_PULL_FAILED = "ImagePullFailed"
+    VOLUME_NOT_MOUNTED = "VolumeNotMounted"
+    CLAIM_NOT_FOUND = "ClaimNotFound"
+    UNSCHEDULABLE = "Unschedulable"
+    CONTAINER_CANNOT_START = "ContainerCannotStart"
+    MODEL_LOAD_FAILED = "ModelLoadFailed"
+    CRASH_LOOP = "CrashLoop"
+    PROBE_PICTURE_FAILED = "ProbePictureFailed"
+    IDENTITY_MISMATCH = "IdentityMismatch"
+    PODS_REFUSED = "PodsRefused"
+    PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"
+
+
+class Truth(StrEnum):
+    """The three values of a condition's status."""
+
+    TRUE = "True"
+    FALSE = "False"
+    UNKNOWN = "Unknown"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What is now true of one condition, before it is known whether that is new."""
+
+    type: ConditionType
+    status: Truth
+    reason: Reason
+    message: str
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One entry of `status.conditions`."""
+
+    type: str
+    status: str
+    reason: str
+    message: str
+    last_transition_time: str
+    observed_generation: int
+
+    def to_dict(self) -> dict[str, str | int]:
+        """As the API server stores it."""
+        return {
+            "type": self.type,
+            "status": self.status,
+            "reason": self.reason,
+            "message": self.message,
+            "lastTransitionTime": self.last_transition_time,
+            "observedGeneration": self.observed_generation,
+        }
+
+
+def merge(
+    previous: Iterable[Condition], findings: Sequence[Finding], now: str, generation: int
+) -> tuple[Condition, ...]:
+    """`findings` as conditions; the transition time moves only when the status changes."""
+    known = {condition.type: condition for condition in previous}
+    merged = []
+    for finding in findings:
+        before = known.get(finding.type)
+        same = before is not None and before.status == finding.status
+        merged.append(
+            Condition(
+                type=finding.type.value,
+                status=finding.status.value,
+                reason=finding.reason.value,
+                message=finding.message,
+                last_transition_time=before.last_transition_time if before and same else now,
+                observed_generation=generation,
+            )
+        )
+    return tuple(merged)
+
+
+def transitions(
+    previous: Iterable[Condition], current: Iterable[Condition]
+) -> tuple[Condition, ...]:
+    """The conditions of `current` whose status or reason is not what it was."""
+    known = {condition.type: (condition.status, condition.reason) for condition in previous}
+    return tuple(
+        condition
+        for condition in current
+        if known.get(condition.type) != (condition.status, condition.reason)
+    )

@@ -1,0 +1,97 @@
+"""What wakes what: kopf's watches, routed to the supervisor. No decision is made here.
+
+Only `on.event` handlers: kopf then writes nothing into any object (no finalizer, no annotation),
+so a dead operator never blocks a deletion.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import kopf
+from chiasm_contract import names
+
+from chiasm_operator.cluster import CHILD_KINDS, POD, Kind
+from chiasm_operator.settings import Settings
+from chiasm_operator.supervisor import Supervisor
+
+SupervisorFactory = Callable[[], Awaitable[Supervisor]]
+
+
+class Unhealthy(Exception):
+    """The heartbeat stalled; the kubelet restarts the operator."""
+
+
+def configure(settings: kopf.OperatorSettings, chosen: Settings) -> None:
+    """kopf's settings for production; the reasons are in docs/operator.md."""
+    settings.persistence.finalizer = names.FINALIZER
+    settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=names.GROUP)
+    settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=names.GROUP)
+    settings.posting.enabled = False
+    settings.watching.server_timeout = 300
+    settings.watching.client_timeout = 310
+    settings.networking.request_timeout = 30
+    settings.networking.connect_timeout = 5
+    settings.networking.error_backoffs = (1, 2, 5)
+    settings.queueing.error_delays = (1, 2, 5, 10, 30)
+    settings.execution.max_workers = 4
+    settings.process.ultimate_exiting_timeout = 10
+    settings.peering.standalone = True
+    settings.scanning.disabled = True
+    selector = f"{names.LABEL_MANAGED_BY}={names.FIELD_MANAGER}"
+    for kind in (*CHILD_KINDS, POD):
+        settings.watching.label_selectors[_selector(kind)] = selector
+
+
+def _selector(kind: Kind) -> str:
+    return f"{kind.plural}.{kind.group}" if kind.group else kind.plural
+
+
+def registry(chosen: Settings, make_supervisor: SupervisorFactory) -> kopf.OperatorRegistry:
+    """Every handler of the operator."""
+    handlers = kopf.OperatorRegistry()
+    running: list[Supervisor] = []
+
+    @kopf.on.startup(registry=handlers)
+    async def start(settings: kopf.OperatorSettings, **_: Any) -> None:
+        configure(settings, chosen)
+        supervisor = await make_supervisor()
+        running.append(supervisor)
+        await supervisor.start()
+
+    @kopf.on.cleanup(registry=handlers)
+    async def stop(**_: Any) -> None:
+        for supervisor in running:
+            await supervisor.stop()
+
+    @kopf.on.login(registry=handlers)
+    def login(**kwargs: Any) -> kopf.ConnectionInfo | None:
+        inside = kopf.login_with_service_account(**kwargs)
+        return inside or kopf.login_with_kubeconfig(**kwargs)
+
+    @kopf.on.probe(registry=handlers, id="stalled", errors=kopf.ErrorsMode.PERMANENT, retries=1)
+    async def heartbeat(**_: Any) -> int:
+        problem = running[0].stalled()
+        if problem:
+            raise Unhealthy(problem)
+        return running[0].num_resources
+
+    async def resource_changed(*, namespace: str | None, name: str, **_: Any) -> None:
+        if namespace:
+            running[0].wake(namespace, name)
+
+    async def child_changed(*, namespace: str | None, labels: Mapping[str, str], **_: Any) -> None:
+        owner = labels.get(names.LABEL_OWNER)
+        if namespace and owner:
+            running[0].wake(namespace, owner)
+
+    kopf.on.event(names.GROUP, names.VERSION, names.PLURAL, registry=handlers)(resource_changed)
+    for kind in (*CHILD_KINDS, POD):
+        version = kind.api_version.rpartition("/")[2]
+        kopf.on.event(kind.group, version, kind.plural, registry=handlers, id=kind.plural)(
+            child_changed
+        )
+    logging.getLogger("kopf.objects").setLevel(logging.WARNING)
+    return handlers

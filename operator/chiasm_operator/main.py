@@ -1,0 +1,41 @@
+"""`chiasm operator run`: settings in, kopf around the supervisor, until a signal."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+
+import kopf
+
+from chiasm_operator import handlers
+from chiasm_operator.cluster import Cluster
+from chiasm_operator.passes import Pass
+from chiasm_operator.podstate import PodStates
+from chiasm_operator.settings import Settings
+from chiasm_operator.supervisor import Supervisor, Tempo
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+async def _supervisor(settings: Settings) -> Supervisor:
+    one_pass = Pass(await Cluster.connect(), PodStates(), settings.images, _now)
+    tempo = Tempo(settings.resync_seconds, settings.unsettled_seconds, settings.stall_seconds)
+    return Supervisor(one_pass, tempo, settings.watch_namespaces, time.monotonic)
+
+
+def run() -> None:
+    """Run the operator with CHIASM_OPERATOR_* settings until it is told to stop."""
+    settings = Settings()
+    kopf.configure(
+        debug=settings.log_level == "DEBUG",
+        quiet=settings.log_level in {"WARNING", "ERROR"},
+        log_format=kopf.LogFormat.JSON if settings.log_format == "json" else kopf.LogFormat.PLAIN,
+    )
+    kopf.run(
+        registry=handlers.registry(settings, lambda: _supervisor(settings)),
+        clusterwide=not settings.watch_namespaces,
+        namespaces=settings.watch_namespaces,
+        liveness_endpoint=f"http://{settings.health_host}:{settings.health_port}/healthz",
+    )

@@ -1,0 +1,49 @@
+"""Asks the sidecars of a resource's pods what they know: GET http://POD:9100/state."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+import aiohttp
+from chiasm_contract import names
+from chiasm_contract.messages import PodState
+
+from chiasm_operator.resource import Manifest
+
+_TIMEOUT = aiohttp.ClientTimeout(total=2)
+_MAX_STATE_BYTES = 2**20
+
+
+class PodStates:
+    """A client for `/state`; a pod that does not answer has no state."""
+
+    def __init__(self, port: int = names.METRICS_PORT) -> None:
+        self._session = aiohttp.ClientSession(timeout=_TIMEOUT)
+        self._port = port
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._session.close()
+
+    async def ask(self, pods: Sequence[Manifest]) -> Mapping[str, PodState]:
+        """Pod name -> its state, of those that answer within two seconds."""
+        reachable = {
+            pod["metadata"]["name"]: pod["status"]["podIP"]
+            for pod in pods
+            if pod.get("status", {}).get("podIP")
+        }
+        answers = await asyncio.gather(*map(self._ask, reachable.values()))
+        return {
+            name: state for name, state in zip(reachable, answers, strict=True) if state is not None
+        }
+
+    async def _ask(self, address: str) -> PodState | None:
+        host = f"[{address}]" if ":" in address else address
+        try:
+            async with self._session.get(f"http://{host}:{self._port}/state") as response:
+                body = await response.content.read(_MAX_STATE_BYTES)
+                # A pod answers 503 with its state while it is not ready.
+                return PodState.model_validate_json(body)
+        except (aiohttp.ClientError, TimeoutError, ValueError):
+            return None

@@ -1,0 +1,141 @@
+"""What keeps a pod from being ready, said so that a person knows what to mend."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import chain
+
+from chiasm_contract import names
+from chiasm_contract.conditions import Reason
+from chiasm_contract.messages import PodState
+
+from chiasm_operator.reconcile.observed import is_ready
+from chiasm_operator.reconcile.problems import Problem
+from chiasm_operator.render import Target
+from chiasm_operator.resource import Manifest
+
+_PULL_FAULTS = {
+    "ErrImagePull",
+    "ImagePullBackOff",
+    "InvalidImageName",
+    "ErrImageNeverPull",
+    "ImageInspectError",
+    "RegistryUnavailable",
+}
+_START_FAULTS = {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
+_MISSING_CLAIM = re.compile(r'persistentvolumeclaim "([^"]+)" not found')
+_STATE_REASONS = {
+    "IdentityMismatch": Reason.IDENTITY_MISMATCH,
+    "ProbePictureFailed": Reason.PROBE_PICTURE_FAILED,
+    "ModelLoadFailed": Reason.MODEL_LOAD_FAILED,
+}
+
+
+def diagnose(
+    target: Target, pod: Manifest, state: PodState | None, events: Sequence[Manifest]
+) -> Problem | None:
+    """The one thing to tell about a pod that is not ready; None when it is merely starting."""
+    if is_ready(pod):
+        return None
+    problems = chain(
+        _unscheduled(target, pod),
+        _containers(target, pod),
+        _state(pod, state),
+        _mounts(target, pod, events),
+    )
+    return next(problems, None)
+
+
+def _name(pod: Manifest) -> str:
+    return f"Pod {pod['metadata']['name']}"
+
+
+def _unscheduled(target: Target, pod: Manifest) -> Iterator[Problem]:
+    for condition in pod.get("status", {}).get("conditions", ()):
+        if condition["type"] != "PodScheduled" or condition["status"] != "False":
+            continue
+        text = condition.get("message", "no reason given")
+        missing = _MISSING_CLAIM.search(text)
+        if missing:
+            yield Problem(
+                Reason.CLAIM_NOT_FOUND,
+                f"PersistentVolumeClaim {missing[1]!r} (spec.model.source.path.claimName) does not "
+                f"exist in namespace {target.resource.namespace!r}; create it or name another.",
+            )
+        else:
+            yield Problem(Reason.UNSCHEDULABLE, f"{_name(pod)} fits on no node: {text}")
+
+
+def _containers(target: Target, pod: Manifest) -> Iterator[Problem]:
+    status = pod.get("status", {})
+    images = {
+        item["name"]: item["image"]
+        for item in [*pod["spec"].get("initContainers", ()), *pod["spec"].get("containers", ())]
+    }
+    for item in [*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())]:
+        name = item["name"]
+        waiting = item.get("state", {}).get("waiting", {})
+        reason, text = waiting.get("reason", ""), waiting.get("message", "")
+        if reason in _PULL_FAULTS:
+            yield _pull_fault(target, images.get(name, "?"), name, text or reason)
+        elif reason in _START_FAULTS:
+            yield Problem(
+                Reason.CONTAINER_CANNOT_START,
+                f"{_name(pod)}: container {name} cannot start: {text or reason}",
+            )
+        yield from _crash(pod, item)
+
+
+def _pull_fault(target: Target, image: str, container: str, text: str) -> Problem:
+    source = target.spec.model.source.image
+    if source and source.reference in text and image not in text:
+        return _model_image_fault(target, text)
+    return Problem(
+        Reason.IMAGE_PULL_FAILED,
+        f"Image {image!r} of container {container} cannot be pulled: {text}",
+    )
+
+
+def _model_image_fault(target: Target, text: str) -> Problem:
+    source = target.spec.model.source.image
+    reference = source.reference if source else "?"
+    return Problem(
+        Reason.IMAGE_PULL_FAILED,
+        f"Image {reference!r} (spec.model.source.image.reference) cannot be pulled: {text}",
+    )
+
+
+def _crash(pod: Manifest, item: Manifest) -> Iterator[Problem]:
+    """A container that ended and has not come up since."""
+    state = item.get("state", {})
+    if "running" in state and item.get("started"):
+        return
+    ended = state.get("terminated") or item.get("lastState", {}).get("terminated")
+    if not ended or ended.get("exitCode", 0) == 0:
+        return
+    text = ended.get("message", "").strip()
+    if text and item["name"] == names.WORKER_CONTAINER:
+        yield Problem(Reason.MODEL_LOAD_FAILED, f"{_name(pod)}: {text}")
+        return
+    cause = ended.get("reason", "Error")
+    yield Problem(
+        Reason.CRASH_LOOP,
+        f"{_name(pod)}: container {item['name']} ended with code {ended['exitCode']} ({cause}) "
+        f"and was restarted {item.get('restartCount', 0)} times{': ' + text if text else ''}.",
+    )
+
+
+def _state(pod: Manifest, state: PodState | None) -> Iterator[Problem]:
+    if state and not state.ready and state.reason in _STATE_REASONS:
+        yield Problem(_STATE_REASONS[state.reason], f"{_name(pod)}: {state.message}")
+
+
+def _mounts(target: Target, pod: Manifest, events: Sequence[Manifest]) -> Iterator[Problem]:
+    source = target.spec.model.source.image
+    for event in events:
+        text = event.get("message", "")
+        if event.get("reason") == "Failed" and source and source.reference in text:
+            yield _model_image_fault(target, text)
+        elif event.get("reason") in {"FailedMount", "FailedAttachVolume"}:
+            yield Problem(Reason.VOLUME_NOT_MOUNTED, f"{_name(pod)}: {text}")

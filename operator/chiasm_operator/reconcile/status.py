@@ -1,0 +1,231 @@
+"""The status to write and the events to post, from what was seen and done."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from chiasm_contract import names
+from chiasm_contract.conditions import (
+    Condition,
+    ConditionType,
+    Finding,
+    Phase,
+    Reason,
+    Truth,
+    merge,
+    transitions,
+)
+
+from chiasm_operator.reconcile.children import ChildPlan, rollout_complete
+from chiasm_operator.reconcile.identity import judge
+from chiasm_operator.reconcile.observed import Observed, is_active, is_ready, pods_of
+from chiasm_operator.reconcile.pods import diagnose
+from chiasm_operator.reconcile.problems import Problem
+from chiasm_operator.render import Target
+from chiasm_operator.render.service import url
+from chiasm_operator.resource import Resource
+
+_ANNOUNCED = {Reason.ALL_REPLICAS_READY, Reason.IDENTITY_CONFIRMED, Reason.SCALED_TO_ZERO}
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something to tell once."""
+
+    warning: bool
+    reason: Reason
+    message: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a pass says, and whether the next one should come soon."""
+
+    status: dict[str, Any]
+    events: tuple[Event, ...]
+    settled: bool
+
+
+@dataclass(frozen=True)
+class _Counts:
+    desired: int
+    active: int
+    updated: int
+    ready_updated: int
+    ready: int
+
+
+def _counts(target: Target, observed: Observed) -> _Counts:
+    active = [pod for pod in observed.pods if is_active(pod)]
+    updated = pods_of(observed, target.revision)
+    return _Counts(
+        desired=target.spec.replicas,
+        active=len(active),
+        updated=len(updated),
+        ready_updated=sum(map(is_ready, updated)),
+        ready=sum(map(is_ready, active)),
+    )
+
+
+def _deployment_problems(target: Target, observed: Observed) -> list[Problem]:
+    live = observed.child("Deployment", target.name)
+    problems = []
+    for item in live.get("status", {}).get("conditions", ()) if live else ():
+        text = item.get("message", "")
+        if item["type"] == "ReplicaFailure" and item["status"] == "True":
+            problems.append(Problem(Reason.PODS_REFUSED, f"Pods cannot be created: {text}"))
+        if item["type"] == "Progressing" and item.get("reason") == "ProgressDeadlineExceeded":
+            seconds = target.spec.rollout.progress_deadline_seconds
+            problems.append(
+                Problem(
+                    Reason.PROGRESS_DEADLINE_EXCEEDED,
+                    f"Revision {target.revision} made no progress for {seconds} s "
+                    "(spec.rollout.progressDeadlineSeconds).",
+                )
+            )
+    return problems
+
+
+def problems_of(target: Target, observed: Observed) -> tuple[Problem, ...]:
+    """Everything wrong with what runs, the most telling first."""
+    found = []
+    for pod in pods_of(observed, target.revision):
+        name = pod["metadata"]["name"]
+        events = observed.pod_events.get(name, ())
+        problem = diagnose(target, pod, observed.states.get(name), events)
+        if problem:
+            found.append(problem)
+    return (*found, *_deployment_problems(target, observed))
+
+
+def _ready(counts: _Counts, complete: bool, problem: Problem | None, waiting: bool) -> Finding:
+    def finding(status: Truth, reason: Reason, message: str) -> Finding:
+        return Finding(ConditionType.READY, status, reason, message)
+
+    share = f"{counts.ready_updated} of {counts.desired} pods of this revision are ready."
+    if problem:
+        return finding(Truth.FALSE, problem.reason, problem.message)
+    if waiting:
+        return finding(
+            Truth.FALSE,
+            Reason.WAITING_FOR_CLEANUP,
+            "Waiting for the objects of a deleted resource with this name to go.",
+        )
+    if not complete:
+        return finding(Truth.FALSE, Reason.ROLLOUT_IN_PROGRESS, share)
+    if counts.desired == 0:
+        return finding(Truth.FALSE, Reason.SCALED_TO_ZERO, "spec.replicas is 0.")
+    if counts.ready_updated < counts.desired:
+        return finding(Truth.FALSE, Reason.REPLICAS_NOT_READY, share)
+    return finding(Truth.TRUE, Reason.ALL_REPLICAS_READY, share)
+
+
+def _serving(counts: _Counts) -> Finding:
+    if counts.ready:
+        message = f"{counts.ready} pods take requests."
+        return Finding(ConditionType.SERVING, Truth.TRUE, Reason.PODS_READY, message)
+    reason = Reason.NO_READY_PODS if counts.desired else Reason.SCALED_TO_ZERO
+    return Finding(ConditionType.SERVING, Truth.FALSE, reason, "No pod takes requests.")
+
+
+def _progressing(target: Target, complete: bool) -> Finding:
+    kind = ConditionType.PROGRESSING
+    if complete:
+        message = f"Revision {target.revision} is rolled out."
+        return Finding(kind, Truth.FALSE, Reason.ROLLOUT_COMPLETE, message)
+    message = f"Rolling out revision {target.revision}."
+    return Finding(kind, Truth.TRUE, Reason.ROLLOUT_IN_PROGRESS, message)
+
+
+def _degraded(problems: Sequence[Problem]) -> Finding:
+    if not problems:
+        message = "Nothing is known to be wrong."
+        return Finding(ConditionType.DEGRADED, Truth.FALSE, Reason.AS_EXPECTED, message)
+    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    return Finding(
+        ConditionType.DEGRADED, Truth.TRUE, problems[0].reason, f"{problems[0].message}{more}"
+    )
+
+
+def _phase(conditions: Sequence[Condition], counts: _Counts) -> Phase:
+    status = {condition.type: condition.status for condition in conditions}
+    if status[ConditionType.DEGRADED] == Truth.TRUE:
+        return Phase.DEGRADED
+    if status[ConditionType.PROGRESSING] == Truth.TRUE:
+        return Phase.PROGRESSING
+    if counts.desired == 0:
+        return Phase.PAUSED
+    return Phase.HEALTHY if status[ConditionType.READY] == Truth.TRUE else Phase.PROGRESSING
+
+
+def _events(previous: Sequence[Condition], current: Sequence[Condition]) -> tuple[Event, ...]:
+    """One event per reason that is new and worth telling."""
+    events: dict[Reason, Event] = {}
+    for condition in transitions(previous, current):
+        reason = Reason(condition.reason)
+        wrong = condition.type == ConditionType.DEGRADED and condition.status == Truth.TRUE
+        stopped = condition.type == ConditionType.SERVING and condition.status == Truth.FALSE
+        started = reason is Reason.ROLLOUT_IN_PROGRESS
+        if wrong or (stopped and previous and reason is Reason.NO_READY_PODS):
+            events[reason] = Event(True, reason, condition.message)
+        elif reason in _ANNOUNCED or (started and condition.type == ConditionType.PROGRESSING):
+            events.setdefault(reason, Event(False, reason, condition.message))
+    return tuple(events.values())
+
+
+def outcome(
+    target: Target, observed: Observed, plan: ChildPlan, refusals: Sequence[Problem], now: str
+) -> Outcome:
+    """The status after a pass that did `plan`, of which `refusals` did not succeed."""
+    counts = _counts(target, observed)
+    verdict = judge(target, observed)
+    problems = [*plan.problems, *refusals, *problems_of(target, observed)]
+    mismatch = verdict.finding.status is Truth.FALSE
+    if mismatch and not any(item.reason is Reason.IDENTITY_MISMATCH for item in problems):
+        problems.append(Problem(verdict.finding.reason, verdict.finding.message))
+    complete = not plan.apply and not plan.waiting and rollout_complete(target, observed)
+    findings = (
+        _ready(counts, complete, problems[0] if problems else None, bool(plan.waiting)),
+        _serving(counts),
+        _progressing(target, complete),
+        _degraded(problems),
+        verdict.finding,
+    )
+    resource = target.resource
+    conditions = merge(resource.conditions, findings, now, resource.generation)
+    status = {
+        "observedGeneration": resource.generation,
+        "phase": _phase(conditions, counts).value,
+        "url": url(target),
+        "model": target.model_id,
+        "revision": target.revision,
+        "replicas": counts.active,
+        "updatedReplicas": counts.updated,
+        "readyReplicas": counts.ready_updated,
+        "ready": f"{counts.ready_updated}/{counts.desired}",
+        "selector": f"{names.LABEL_APP}={names.APP},{names.LABEL_OWNER}={resource.name}",
+        **({"identity": verdict.latched} if verdict.latched else {}),
+        "conditions": [condition.to_dict() for condition in conditions],
+    }
+    settled = complete and not problems and counts.ready_updated == counts.desired
+    return Outcome(status, _events(resource.conditions, conditions), settled)
+
+
+def invalid(resource: Resource, message: str, now: str) -> Outcome:
+    """The status of a resource whose spec cannot be served; its pods are left as they are."""
+    findings = (
+        Finding(ConditionType.READY, Truth.FALSE, Reason.INVALID_SPEC, message),
+        Finding(ConditionType.DEGRADED, Truth.TRUE, Reason.INVALID_SPEC, message),
+    )
+    known = {finding.type.value for finding in findings}
+    kept = tuple(item for item in resource.conditions if item.type not in known)
+    conditions = (*merge(resource.conditions, findings, now, resource.generation), *kept)
+    status = {
+        **resource.status,
+        "observedGeneration": resource.generation,
+        "phase": Phase.DEGRADED.value,
+        "conditions": [condition.to_dict() for condition in conditions],
+    }
+    return Outcome(status, _events(resource.conditions, conditions), settled=False)

@@ -1,0 +1,33 @@
+"""Manifests of a resource's children: one module per kind, pure functions of a `Target`.
+
+Must not know: the observed state, clocks, the environment, Kubernetes clients. A manifest holds
+exactly the fields that the operator owns under server-side apply.
+"""
+
+from __future__ import annotations
+
+from chiasm_operator.render import (
+    configmap,
+    deployment,
+    disruption_budget,
+    network_policy,
+    service,
+    service_account,
+)
+from chiasm_operator.render.target import Target
+from chiasm_operator.resource import Manifest
+
+__all__ = ["Target", "children"]
+
+
+def children(target: Target) -> tuple[Manifest, ...]:
+    """Every child that should exist, in the order in which they are applied."""
+    budget = disruption_budget.render(target)
+    return (
+        service_account.render(target),
+        configmap.render(target),
+        network_policy.render(target),
+        *([budget] if budget else []),
+        service.render(target),
+        deployment.render(target),
+    )

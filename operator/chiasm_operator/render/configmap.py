@@ -1,0 +1,114 @@
+"""The ConfigMap: `worker.json` and `sidecar.json` of one revision."""
+
+from __future__ import annotations
+
+import json
+from pathlib import PurePosixPath
+from typing import Any
+
+from chiasm_contract import names, quantity
+from chiasm_contract.api import identity_fields
+from chiasm_contract.builtin_models import builtin_identity
+from chiasm_contract.config import EngineLimits, ImageLimits, SidecarConfig, WorkerConfig
+from chiasm_contract.fingerprint import Value
+from pydantic import BaseModel
+
+from chiasm_operator.render.target import Target
+from chiasm_operator.resource import InvalidSpec
+
+
+def model_path(target: Target) -> PurePosixPath:
+    """The model's folder inside the worker container."""
+    source = target.spec.model.source
+    if source.builtin is not None:
+        return PurePosixPath(names.BUILTIN_MODELS_DIR) / source.builtin
+    mounted = source.path or source.image
+    if mounted is None:
+        raise InvalidSpec("spec.model.source: set exactly one of builtin, path and image.")
+    return PurePosixPath(names.MODEL_MOUNT_DIR) / mounted.path
+
+
+def expected_identity(target: Target) -> dict[str, Value]:
+    """What every worker must report: what is known of a built-in model, then what is pinned."""
+    model = target.spec.model
+    try:
+        known = builtin_identity(model.source.builtin) if model.source.builtin else {}
+        return {**known, **identity_fields.parse(model.expected_identity)}
+    except ValueError as error:
+        raise InvalidSpec(f"spec.model: {error}") from error
+
+
+def images(target: Target) -> ImageLimits:
+    """The picture limits of both parts."""
+    modality = target.spec.model.modalities.image
+    return ImageLimits(
+        max_per_prompt=modality.max_per_prompt,
+        max_bytes=quantity.to_bytes(modality.max_bytes),
+        max_pixels=modality.max_pixels,
+    )
+
+
+def worker_config(target: Target) -> WorkerConfig:
+    """`worker.json`."""
+    engine = target.spec.engine
+    return WorkerConfig.model_validate(
+        {
+            "model_id": target.model_id,
+            "model_path": str(model_path(target)),
+            "dtype": engine.dtype,
+            "device": "cpu" if target.spec.resources.device.type == "cpu" else "cuda",
+            "num_threads": engine.num_threads,
+            "images": images(target),
+            "engine": EngineLimits.model_validate(
+                {
+                    "block_size": engine.block_size,
+                    "kv_cache_bytes": quantity.to_bytes(engine.kv_cache_bytes),
+                    "max_model_len": engine.max_model_len,
+                    "max_num_seqs": engine.max_num_seqs,
+                    "max_num_batched_tokens": engine.max_num_batched_tokens,
+                    "max_waiting_requests": engine.max_waiting_requests,
+                    "prefix_caching": engine.prefix_caching,
+                }
+            ),
+        }
+    )
+
+
+def sidecar_config(target: Target) -> SidecarConfig:
+    """`sidecar.json`."""
+    spec = target.spec
+    return SidecarConfig(
+        model_id=target.model_id,
+        images=images(target),
+        max_body_bytes=quantity.to_bytes(spec.media.max_body_bytes),
+        request_timeout_seconds=spec.config.request_timeout_seconds,
+        expected_identity=expected_identity(target),
+        probe_picture=spec.model.modalities.image.max_per_prompt > 0,
+        access_log=spec.observability.access_log,
+    )
+
+
+def _file(config: BaseModel) -> str:
+    return json.dumps(config.model_dump(mode="json"), indent=2, sort_keys=True) + "\n"
+
+
+def render(target: Target) -> dict[str, Any]:
+    """The ConfigMap.
+
+    Raises: InvalidSpec when the spec holds a value that no part would accept.
+    """
+    try:
+        data = {
+            names.WORKER_CONFIG_KEY: _file(worker_config(target)),
+            names.SIDECAR_CONFIG_KEY: _file(sidecar_config(target)),
+        }
+    except ValueError as error:
+        raise InvalidSpec(str(error)) from error
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": target.metadata(
+            target.config_name, labels={names.LABEL_REVISION: target.revision}
+        ),
+        "data": data,
+    }

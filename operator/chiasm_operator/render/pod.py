@@ -1,0 +1,191 @@
+"""The pod template: the sidecar as a native sidecar, then the worker.
+
+An init container with `restartPolicy: Always` is up before the worker and down after it, so a
+request never finds the worker's socket without the sidecar in front of it. The worker has no
+port: its probes run inside the container, over the Unix socket.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from chiasm_contract import names
+
+from chiasm_operator.render.target import Target
+
+_RUN, _TMP, _CONFIG, _MODEL = "run", "tmp", "config", "model"
+_GPU_RESOURCES = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu"}
+# A model may take this long to load before its worker counts as stuck.
+_STARTUP_SECONDS = 1800
+_PROBE_WORKER = ["python", "-m", "chiasm_contract.probe", names.WORKER_SOCKET, "/health"]
+
+
+def _volumes(target: Target) -> list[dict[str, Any]]:
+    volumes: list[dict[str, Any]] = [
+        {"name": _RUN, "emptyDir": {"sizeLimit": "64Mi"}},
+        {"name": _TMP, "emptyDir": {"sizeLimit": "1Gi"}},
+        {"name": _CONFIG, "configMap": {"name": target.config_name}},
+    ]
+    source = target.spec.model.source
+    if source.path:
+        claim = {"claimName": source.path.claim_name, "readOnly": True}
+        volumes.append({"name": _MODEL, "persistentVolumeClaim": claim})
+    if source.image:
+        image = {"reference": source.image.reference, "pullPolicy": source.image.pull_policy}
+        volumes.append({"name": _MODEL, "image": image})
+    return volumes
+
+
+def _mounts(target: Target, *, model: bool) -> list[dict[str, Any]]:
+    mounts: list[dict[str, Any]] = [
+        {"name": _RUN, "mountPath": names.RUN_DIR},
+        {"name": _TMP, "mountPath": "/tmp"},  # noqa: S108 - a path in the container, not here
+        {"name": _CONFIG, "mountPath": names.CONFIG_DIR, "readOnly": True},
+    ]
+    if model and target.spec.model.source.builtin is None:
+        mounts.append({"name": _MODEL, "mountPath": names.MODEL_MOUNT_DIR, "readOnly": True})
+    return mounts
+
+
+def _container(target: Target, name: str, image: str, config_key: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "image": image,
+        "imagePullPolicy": target.images.pull_policy,
+        "command": ["chiasm", name, "run", "--config", f"{names.CONFIG_DIR}/{config_key}"],
+        "env": [
+            {"name": "CHIASM_LOG_LEVEL", "value": target.spec.config.log_level.upper()},
+            {"name": "HOME", "value": "/tmp"},  # noqa: S108 - the only writable folder there
+        ],
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+    }
+
+
+def _http_probe(path: str, **timing: int) -> dict[str, Any]:
+    return {"httpGet": {"path": path, "port": "http"}, **timing}
+
+
+def _sidecar(target: Target) -> dict[str, Any]:
+    resources = target.spec.resources.sidecar
+    return {
+        **_container(
+            target, names.SIDECAR_CONTAINER, target.images.sidecar, names.SIDECAR_CONFIG_KEY
+        ),
+        "restartPolicy": "Always",
+        "ports": [
+            {"name": "http", "containerPort": names.API_PORT, "protocol": "TCP"},
+            {"name": "metrics", "containerPort": names.METRICS_PORT, "protocol": "TCP"},
+        ],
+        "startupProbe": _http_probe(
+            "/health", periodSeconds=1, timeoutSeconds=2, failureThreshold=120
+        ),
+        "readinessProbe": _http_probe(
+            "/ready", periodSeconds=2, timeoutSeconds=5, failureThreshold=3
+        ),
+        "livenessProbe": _http_probe(
+            "/health", periodSeconds=10, timeoutSeconds=5, failureThreshold=6
+        ),
+        "resources": {"requests": resources.requests, "limits": resources.limits},
+        "volumeMounts": _mounts(target, model=False),
+    }
+
+
+def _worker_resources(target: Target) -> dict[str, Any]:
+    resources = target.spec.resources
+    device = resources.device
+    gpu = device.resource_name or _GPU_RESOURCES.get(device.type)
+    limits = {**resources.limits, **({gpu: "1"} if gpu else {})}
+    return {"requests": resources.requests, "limits": limits}
+
+
+def _worker(target: Target) -> dict[str, Any]:
+    rollout = target.spec.rollout
+    drain = {"preStop": {"sleep": {"seconds": rollout.drain_seconds}}}
+    check = {"exec": {"command": _PROBE_WORKER}}
+    return {
+        **_container(target, names.WORKER_CONTAINER, target.images.worker, names.WORKER_CONFIG_KEY),
+        **({"lifecycle": drain} if rollout.drain_seconds else {}),
+        "startupProbe": {
+            **check,
+            "periodSeconds": 2,
+            "timeoutSeconds": 5,
+            "failureThreshold": _STARTUP_SECONDS // 2,
+        },
+        "livenessProbe": {
+            **check,
+            "periodSeconds": 20,
+            "timeoutSeconds": 10,
+            "failureThreshold": 3,
+        },
+        "resources": _worker_resources(target),
+        "volumeMounts": _mounts(target, model=True),
+    }
+
+
+def _placement(target: Target) -> dict[str, Any]:
+    extra = target.spec.pod_template
+    dumped = extra.model_dump(by_alias=True, exclude_none=True)
+    keys = (
+        "nodeSelector", "tolerations", "affinity", "priorityClassName", "runtimeClassName",
+        "imagePullSecrets",
+    )  # fmt: skip
+    return {key: dumped[key] for key in keys if dumped.get(key)}
+
+
+def _annotations(target: Target) -> dict[str, str]:
+    scrape = {
+        "prometheus.io/scrape": "true",
+        "prometheus.io/port": str(names.METRICS_PORT),
+        "prometheus.io/path": "/metrics",
+    }
+    chosen = scrape if target.spec.observability.scrape else {}
+    return {
+        "kubectl.kubernetes.io/default-container": names.WORKER_CONTAINER,
+        **chosen,
+        **target.spec.pod_template.annotations,
+    }
+
+
+def render(target: Target) -> dict[str, Any]:
+    """The pod template of the Deployment."""
+    user = names.RUN_AS_ID
+    return {
+        "metadata": {
+            "labels": {
+                **target.spec.pod_template.labels,
+                **target.labels,
+                names.LABEL_REVISION: target.revision,
+            },
+            "annotations": _annotations(target),
+        },
+        "spec": {
+            "serviceAccountName": target.name,
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "terminationGracePeriodSeconds": target.spec.rollout.termination_grace_period_seconds,
+            "securityContext": {
+                "runAsNonRoot": True,
+                "runAsUser": user,
+                "runAsGroup": user,
+                "fsGroup": user,
+                "fsGroupChangePolicy": "OnRootMismatch",
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            "topologySpreadConstraints": [
+                {
+                    "maxSkew": 1,
+                    "topologyKey": "kubernetes.io/hostname",
+                    "whenUnsatisfiable": "ScheduleAnyway",
+                    "labelSelector": {"matchLabels": target.selector},
+                }
+            ],
+            **_placement(target),
+            "initContainers": [_sidecar(target)],
+            "containers": [_worker(target)],
+            "volumes": _volumes(target),
+        },
+    }

@@ -1,0 +1,105 @@
+"""What every renderer gets: the resource, its spec, the images, and the revision they make.
+
+The revision names what is served. It changes exactly when pods must change: it hashes the
+spec without what the Deployment alone handles (replicas, surge), fields at their defaults left
+out, so that a newer operator with more fields restarts nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from chiasm_contract import names
+from chiasm_contract.api.fields import CANONICAL
+from chiasm_contract.api.v1alpha1 import Spec
+
+from chiasm_operator.resource import Images, Resource
+
+REVISION_VERSION = "v1"
+
+_NOT_SERVING: Any = {
+    "replicas": True,
+    "rollout": {"max_surge", "max_unavailable", "progress_deadline_seconds"},
+}
+
+
+def revision(spec: Spec, images: Images) -> str:
+    """`v1-` and ten hex digits; usable as a label value and in names."""
+    serving = spec.model_dump(exclude=_NOT_SERVING, exclude_defaults=True, context=CANONICAL)
+    content = {"spec": serving, "worker": images.worker, "sidecar": images.sidecar}
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    digest = hashlib.sha256(f"{REVISION_VERSION}:{canonical}".encode()).hexdigest()
+    return f"{REVISION_VERSION}-{digest[:10]}"
+
+
+@dataclass(frozen=True)
+class Target:
+    """One resource to render."""
+
+    resource: Resource
+    spec: Spec
+    images: Images
+
+    @property
+    def name(self) -> str:
+        """Name of the resource and of most of its children."""
+        return self.resource.name
+
+    @cached_property
+    def revision(self) -> str:
+        """See `revision`."""
+        return revision(self.spec, self.images)
+
+    @property
+    def config_name(self) -> str:
+        """Name of this revision's ConfigMap: pods of an older revision keep their own."""
+        return f"{self.name}-{self.revision}"
+
+    @property
+    def model_id(self) -> str:
+        """Name in the API's `model` field."""
+        return self.spec.model.name or self.name
+
+    @property
+    def selector(self) -> dict[str, str]:
+        """Labels that pick the resource's pods; they never change."""
+        return {names.LABEL_APP: names.APP, names.LABEL_OWNER: self.name}
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Labels of every child."""
+        return {
+            **self.selector,
+            names.LABEL_INSTANCE: self.name,
+            names.LABEL_MANAGED_BY: names.FIELD_MANAGER,
+        }
+
+    def metadata(
+        self,
+        name: str | None = None,
+        *,
+        labels: Mapping[str, str] | None = None,
+        annotations: Mapping[str, str] | None = None,
+    ) -> dict[str, Any]:
+        """`metadata` of a child: deleted with its owner, found by its labels."""
+        return {
+            "name": name or self.name,
+            "namespace": self.resource.namespace,
+            "labels": {**self.labels, **(labels or {})},
+            **({"annotations": dict(annotations)} if annotations else {}),
+            "ownerReferences": [
+                {
+                    "apiVersion": names.API_VERSION,
+                    "kind": names.KIND,
+                    "name": self.name,
+                    "uid": self.resource.uid,
+                    "controller": True,
+                    "blockOwnerDeletion": True,
+                }
+            ],
+        }

@@ -1,0 +1,85 @@
+"""A MultimodalInference as the operator handles it: parsed once, then only passed on.
+
+Must not know: Kubernetes clients, clocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from chiasm_contract.api.v1alpha1 import Spec
+from chiasm_contract.conditions import Condition
+from pydantic import ValidationError
+
+Manifest = Mapping[str, Any]
+
+
+class InvalidSpec(ValueError):
+    """The stored spec cannot be served; the message names the field and what is allowed."""
+
+
+@dataclass(frozen=True)
+class Images:
+    """The container images of a pod; part of its revision."""
+
+    worker: str
+    sidecar: str
+    pull_policy: str = "IfNotPresent"
+
+
+@dataclass(frozen=True)
+class Resource:
+    """Who a resource is and what its status said last."""
+
+    name: str
+    namespace: str
+    uid: str
+    generation: int
+    deleting: bool
+    spec: Manifest
+    status: Manifest
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """The conditions that are stored now."""
+        return tuple(
+            Condition(
+                type=item["type"],
+                status=item["status"],
+                reason=item["reason"],
+                message=item["message"],
+                last_transition_time=item["lastTransitionTime"],
+                observed_generation=item.get("observedGeneration", 0),
+            )
+            for item in self.status.get("conditions", ())
+        )
+
+
+def from_manifest(body: Manifest) -> Resource:
+    """The resource behind what the API server sent."""
+    metadata = body["metadata"]
+    return Resource(
+        name=metadata["name"],
+        namespace=metadata["namespace"],
+        uid=metadata["uid"],
+        generation=metadata.get("generation", 0),
+        deleting="deletionTimestamp" in metadata,
+        spec=body.get("spec", {}),
+        status=body.get("status", {}),
+    )
+
+
+def parse_spec(spec: Manifest) -> Spec:
+    """`spec` as checked data.
+
+    Raises: InvalidSpec naming the first field that is wrong. The API server refuses most such
+    specs; one written under an older schema can still be stored.
+    """
+    try:
+        return Spec.model_validate(spec)
+    except ValidationError as error:
+        first = error.errors()[0]
+        path = ".".join(["spec", *(str(part) for part in first["loc"])])
+        raise InvalidSpec(f"{path}: {first['msg']}.") from error

@@ -1,0 +1,51 @@
+"""What the operator takes from its environment: CHIASM_OPERATOR_*."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from chiasm_operator.resource import Images
+
+_VERSION = version("chiasm")
+
+
+class Settings(BaseSettings):
+    """Each field is CHIASM_OPERATOR_ and its name in capitals."""
+
+    model_config = SettingsConfigDict(env_prefix="CHIASM_OPERATOR_", frozen=True)
+
+    worker_image: str = Field(default=f"chiasm/worker:{_VERSION}", min_length=1)
+    sidecar_image: str = Field(default=f"chiasm/sidecar:{_VERSION}", min_length=1)
+    image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
+    watch_namespaces: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(), description="Comma-separated; empty watches the whole cluster."
+    )
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    log_format: Literal["plain", "json"] = "plain"
+    resync_seconds: float = Field(
+        default=30.0, ge=1, le=3600, description="A settled resource is looked at this often."
+    )
+    unsettled_seconds: float = Field(
+        default=2.0, ge=0.1, le=60, description="One that is under way is looked at this often."
+    )
+    stall_seconds: float = Field(
+        default=120.0, ge=10, le=3600, description="A pass without an end this long is a stall."
+    )
+    health_host: str = "0.0.0.0"  # noqa: S104 - the kubelet asks on the pod's address
+    health_port: int = Field(default=8080, ge=0, le=65535)
+
+    @field_validator("watch_namespaces", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        if isinstance(value, str):
+            return tuple(part.strip() for part in value.split(",") if part.strip())
+        return value
+
+    @property
+    def images(self) -> Images:
+        """The images of a pod."""
+        return Images(self.worker_image, self.sidecar_image, self.image_pull_policy)

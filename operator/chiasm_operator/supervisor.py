@@ -1,0 +1,151 @@
+"""One task per resource, woken by any event about it, and the heartbeat that proves they run.
+
+Events only wake; what to do is read from the cluster each time, so a lost, doubled or reordered
+event changes nothing but the delay. A sweep lists all resources regularly, so that even a dead
+watch only makes the operator slower. A resource's passes never overlap.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from chiasm_operator.passes import Pass
+
+logger = logging.getLogger(__name__)
+
+Key = tuple[str, str]  # namespace, name
+
+MAX_BACKOFF_SECONDS = 30.0
+# Events come in bursts (a rollout changes pods, sets and counts at once): gather them.
+GATHER_SECONDS = 0.1
+
+
+@dataclass
+class _Runner:
+    """The task of one resource and what it last did."""
+
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    task: asyncio.Task[None] | None = None
+    pass_began: float | None = None
+
+
+@dataclass(frozen=True)
+class Tempo:
+    """How often to look."""
+
+    resync_seconds: float
+    unsettled_seconds: float
+    stall_seconds: float
+
+
+class Supervisor:
+    """Starts, wakes and ends the tasks."""
+
+    def __init__(
+        self,
+        one_pass: Pass,
+        tempo: Tempo,
+        namespaces: Sequence[str],
+        clock: Callable[[], float],
+    ) -> None:
+        self._pass = one_pass
+        self._tempo = tempo
+        self._namespaces = namespaces
+        self._clock = clock
+        self._runners: dict[Key, _Runner] = {}
+        self._sweeper: asyncio.Task[None] | None = None
+        self._swept = clock()
+
+    async def start(self) -> None:
+        """Look once, then keep sweeping.
+
+        Raises: Refused when the resources cannot be listed: no CRD, or no permission.
+        """
+        await self._sweep()
+        self._sweeper = asyncio.create_task(self._keep_sweeping(), name="sweep")
+
+    async def stop(self) -> None:
+        """End every task; what they were doing is done again by the next start."""
+        tasks = [runner.task for runner in self._runners.values()] + [self._sweeper]
+        running = [task for task in tasks if task is not None]
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        self._runners.clear()
+
+    def wake(self, namespace: str, name: str) -> None:
+        """Something about this resource may have changed; starts its task when it has none."""
+        key = (namespace, name)
+        runner = self._runners.get(key)
+        if runner is None:
+            runner = self._runners[key] = _Runner()
+            runner.task = asyncio.create_task(self._run(key, runner), name=f"{namespace}/{name}")
+        runner.wake.set()
+
+    def stalled(self) -> str | None:
+        """What no longer makes progress, in a sentence; None while all is well."""
+        now = self._clock()
+        limit = self._tempo.stall_seconds
+        if now - self._swept > self._tempo.resync_seconds + limit:
+            return f"The resources were last listed {now - self._swept:.0f} s ago."
+        for (namespace, name), runner in self._runners.items():
+            if runner.pass_began is not None and now - runner.pass_began > limit:
+                seconds = now - runner.pass_began
+                return f"A pass over {namespace}/{name} has run for {seconds:.0f} s."
+        return None
+
+    @property
+    def num_resources(self) -> int:
+        """Resources that have a task."""
+        return len(self._runners)
+
+    async def _keep_sweeping(self) -> None:
+        while True:
+            await asyncio.sleep(self._tempo.resync_seconds)
+            try:
+                await self._sweep()
+            except Exception:
+                logger.exception("listing the resources failed; will try again")
+
+    async def _sweep(self) -> None:
+        for body in await self._pass.cluster.resources(self._namespaces):
+            metadata = body["metadata"]
+            if (metadata["namespace"], metadata["name"]) not in self._runners:
+                self.wake(metadata["namespace"], metadata["name"])
+        self._swept = self._clock()
+
+    async def _run(self, key: Key, runner: _Runner) -> None:
+        failures = 0
+        try:
+            while True:
+                runner.wake.clear()
+                runner.pass_began = self._clock()
+                try:
+                    settled = await self._pass.run(*key)
+                    failures = 0
+                except Exception as error:
+                    failures += 1
+                    settled = False
+                    logger.warning("%s/%s: will try again: %r", *key, error)
+                finally:
+                    runner.pass_began = None
+                if settled is None and not runner.wake.is_set():
+                    return
+                await self._wait(runner, self._delay(bool(settled), failures))
+        finally:
+            if self._runners.get(key) is runner:
+                del self._runners[key]
+
+    def _delay(self, settled: bool, failures: int) -> float:
+        if failures:
+            return float(min(MAX_BACKOFF_SECONDS, 2.0 ** min(failures - 1, 10)))
+        return self._tempo.resync_seconds if settled else self._tempo.unsettled_seconds
+
+    async def _wait(self, runner: _Runner, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(runner.wake.wait(), seconds)
+            await asyncio.sleep(GATHER_SECONDS)
