@@ -1,8 +1,8 @@
 """The CustomResourceDefinition as data, from the pydantic models.
 
 Kubernetes wants a *structural* schema: no $ref, no additionalProperties beside properties, no
-null. Objects whose fields all have defaults get `default: {}`, so that the API server fills
-nested defaults in and the stored resource shows what is in force.
+null. Objects whose fields all have defaults get them as a default of their own, so that the stored
+resource shows what is in force (`{}` would do, but CEL rules are checked on defaults too).
 """
 
 from __future__ import annotations
@@ -49,7 +49,11 @@ def structural(node: Mapping[str, Any], definitions: Mapping[str, Any]) -> Schem
         }
         schema.pop("default", None)
         if not schema.get("required"):
-            schema["default"] = {}
+            schema["default"] = {
+                name: child["default"]
+                for name, child in schema["properties"].items()
+                if "default" in child
+            }
     elif isinstance(extra, dict):
         schema["additionalProperties"] = structural(extra, definitions)
     elif extra is True:

@@ -9,7 +9,7 @@ from pydantic import Field, StringConstraints
 from chiasm_contract.api.fields import ApiModel, rule, rules
 
 Word = Annotated[str, StringConstraints(max_length=253)]
-Words = dict[Word, Annotated[str, StringConstraints(max_length=4096)]]
+Words = dict[str, Annotated[str, StringConstraints(max_length=4096)]]
 
 _NOT_OURS = rules(
     rule(

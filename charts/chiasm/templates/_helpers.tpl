@@ -1,0 +1,58 @@
+{{/* Name of every object of the release. */}}
+{{- define "chiasm.name" -}}
+{{- if contains "chiasm" .Release.Name }}{{ .Release.Name | trunc 50 | trimSuffix "-" }}{{ else }}{{ printf "%s-chiasm" .Release.Name | trunc 50 | trimSuffix "-" }}{{ end }}
+{{- end }}
+
+{{- define "chiasm.serviceAccount" -}}
+{{ .Values.serviceAccount.name | default (include "chiasm.name" .) }}
+{{- end }}
+
+{{- define "chiasm.selector" -}}
+app.kubernetes.io/name: chiasm-operator
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "chiasm.labels" -}}
+{{ include "chiasm.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end }}
+
+{{/* Reference of one image: (dict "root" $ "image" .Values.images.worker). */}}
+{{- define "chiasm.image" -}}
+{{- $registry := .root.Values.images.registry -}}
+{{- if $registry }}{{ $registry }}/{{ end }}{{ .image.repository }}
+{{- if .image.digest }}@{{ .image.digest }}{{ else }}:{{ .image.tag | default .root.Chart.AppVersion }}{{ end }}
+{{- end }}
+
+{{/* What the operator may do in a namespace that it watches; equal to PERMISSIONS in its cluster module. */}}
+{{- define "chiasm.rules" -}}
+- apiGroups: [chiasm.dev]
+  resources: [multimodalinferences]
+  verbs: [get, list, watch]
+- apiGroups: [chiasm.dev]
+  resources: [multimodalinferences/status]
+  verbs: [patch]
+- apiGroups: [chiasm.dev]
+  resources: [multimodalinferences/finalizers]
+  verbs: [update]
+- apiGroups: [""]
+  resources: [serviceaccounts, configmaps, services]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [apps]
+  resources: [deployments]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [policy]
+  resources: [poddisruptionbudgets]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [networking.k8s.io]
+  resources: [networkpolicies]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [list, watch]
+- apiGroups: [""]
+  resources: [events]
+  verbs: [list, create]
+{{- end }}

@@ -1,0 +1,57 @@
+"""`make generate`: write every derived file anew; `--check` says which ones are not current.
+
+One list of outputs; each is a function of the sources alone. Golden files are the rendered
+manifests that tests compare with: review their diff like code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tools"))
+
+import chart_files  # noqa: E402 - tools is a folder of scripts, not a package
+import crd_files  # noqa: E402
+import golden_files  # noqa: E402
+
+OUTPUTS: list[Callable[[Path], dict[Path, str]]] = [
+    crd_files.outputs,
+    chart_files.outputs,
+    golden_files.outputs,
+]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Write every derived file anew.")
+    parser.add_argument(
+        "--check", action="store_true", help="change nothing; fail when not current"
+    )
+    check = parser.parse_args().check
+    stale = []
+    for outputs in OUTPUTS:
+        for path, text in outputs(ROOT).items():
+            before = path.read_text() if path.exists() else ""
+            if before == text:
+                continue
+            name = str(path.relative_to(ROOT))
+            stale.append(name)
+            if check:
+                diff = difflib.unified_diff(before.splitlines(), text.splitlines(), name, name, "")
+                print("\n".join(list(diff)[:20]))
+            else:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text)
+                print(f"generate: wrote {name}")
+    if check and stale:
+        raise SystemExit(f"generate: not current: {', '.join(stale)}; run make generate")
+    if not stale:
+        print("generate: everything is current")
+
+
+if __name__ == "__main__":
+    main()
