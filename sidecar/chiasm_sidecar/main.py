@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from pathlib import Path
 
 import uvloop
@@ -24,12 +26,16 @@ def run(config_path: Path) -> None:
         config = read_config(SidecarConfig, config_path)
     except (OSError, ValidationError) as error:
         raise SystemExit(f"chiasm sidecar: cannot use {config_path}: {error}") from error
-    try:
-        api = listen(config.host, config.api_port)
-        metrics = listen(config.host, config.metrics_port)
-    except OSError as error:
-        ports = f"{config.api_port} or {config.metrics_port}"
-        raise SystemExit(
-            f"chiasm sidecar: cannot listen on {config.host} port {ports}: {error.strerror}"
-        ) from error
+    api = _listen(config.host, config.api_port)
+    metrics = _listen(config.host, config.metrics_port)
     uvloop.run(serve(config, api, metrics, settings.drain_seconds))
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        return listen(host, port)
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise SystemExit(
+            f"chiasm sidecar: cannot listen on {host} port {port}: {reason}"
+        ) from error

@@ -12,7 +12,8 @@ import contextlib
 import logging
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
 
 import uvicorn
 from chiasm_contract.config import SidecarConfig
@@ -71,10 +72,23 @@ def listen(host: str, port: int) -> socket.socket:
     return sock
 
 
-async def serve(
-    config: SidecarConfig, api: socket.socket, metrics: socket.socket, drain_seconds: float
-) -> None:
-    """Serve until a signal ends it. The sockets are listening ones, closed at the end."""
+@dataclass(frozen=True)
+class Running:
+    """A sidecar that serves."""
+
+    readiness: Readiness
+    api_server: uvicorn.Server
+    stopped: asyncio.Task[None]
+
+
+@contextlib.asynccontextmanager
+async def running(
+    config: SidecarConfig, api: socket.socket, metrics: socket.socket
+) -> AsyncIterator[Running]:
+    """Serve both ports while the block runs; leaving it lets running answers finish.
+
+    The sockets are listening ones, closed at the end.
+    """
     instruments = Metrics(config.model_id)
     async with WorkerClient(config.worker_socket) as worker:
         readiness = Readiness(config, worker, instruments)
@@ -82,34 +96,47 @@ async def serve(
             create_app(config, worker, readiness, instruments), config.request_timeout_seconds
         )
         metrics_server = _server(create_metrics_app(worker, readiness, instruments), 1)
-        draining = asyncio.create_task(_drain_on_signal(readiness, api_server, drain_seconds))
         watching = asyncio.create_task(readiness.watch())
+        stopped = asyncio.create_task(api_server.serve(sockets=[api]))
         side = asyncio.create_task(metrics_server.serve(sockets=[metrics]))
         try:
-            log.info("listening", extra={"fields": {"api": api.getsockname()[:2]}})
-            await api_server.serve(sockets=[api])
+            yield Running(readiness, api_server, stopped)
         finally:
+            api_server.should_exit = True
+            await stopped
             metrics_server.should_exit = True
             await side
-            for task in (watching, draining):
-                task.cancel()
-            await asyncio.gather(watching, draining, return_exceptions=True)
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
 
 
-async def _drain_on_signal(
-    readiness: Readiness, server: uvicorn.Server, drain_seconds: float
+async def serve(
+    config: SidecarConfig, api: socket.socket, metrics: socket.socket, drain_seconds: float
 ) -> None:
+    """Serve until a signal ends it."""
     signals: asyncio.Queue[signal.Signals] = asyncio.Queue()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, signals.put_nowait, number)
+    async with running(config, api, metrics) as sidecar:
+        log.info("listening", extra={"fields": {"api": api.getsockname()[:2]}})
+        draining = asyncio.create_task(_drain(signals, sidecar, drain_seconds))
+        await sidecar.stopped
+        draining.cancel()
+        await asyncio.gather(draining, return_exceptions=True)
+
+
+async def _drain(
+    signals: asyncio.Queue[signal.Signals], sidecar: Running, drain_seconds: float
+) -> None:
+    """Follow the signals until nothing is left to end."""
     first = await signals.get()
     log.info("draining", extra={"fields": {"signal": first.name}})
-    readiness.drain()
+    sidecar.readiness.drain()
     if first is signal.SIGTERM:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(drain_seconds):
                 await signals.get()
-    server.should_exit = True
+    sidecar.api_server.should_exit = True
     await signals.get()
-    server.force_exit = True
+    sidecar.api_server.force_exit = True

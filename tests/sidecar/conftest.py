@@ -1,0 +1,246 @@
+"""A scripted worker on a real Unix socket, and a whole sidecar in front of it.
+
+The scripted worker speaks the contract and does at will what a real one does only by accident:
+dies in the middle, restarts as another incarnation, refuses, falls silent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import io
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+from chiasm_contract import messages
+from chiasm_contract.config import SidecarConfig
+from chiasm_contract.errors import ChiasmError
+from chiasm_contract.messages import (
+    FinishEvent,
+    GenerateHead,
+    IdentityReport,
+    ModelCard,
+    TokenEvent,
+    Usage,
+)
+from chiasm_sidecar.server import Running, listen, running
+from PIL import Image
+
+USAGE = Usage(prompt_tokens=20, completion_tokens=2, cached_tokens=4, image_tokens=16)
+ANSWER = (
+    TokenEvent(text="red", token_ids=(5,)),
+    TokenEvent(text=" disc", token_ids=(6,)),
+    FinishEvent(reason="stop", usage=USAGE),
+)
+
+
+def identity(incarnation: str = "one", **fields: Any) -> IdentityReport:
+    base = {"compute.compute_dtype": "float32", "compute.position.theta": 10000.0}
+    return IdentityReport(
+        compute_fp="ab" * 32,
+        repr_fp="cd" * 32,
+        incarnation=incarnation,
+        fields={**base, **fields},
+    )
+
+
+@dataclass
+class ScriptedWorker:
+    """Plays the events of `answer`; a callable among them is awaited in its place."""
+
+    socket_path: Path
+    identity: IdentityReport = field(default_factory=identity)
+    model_id: str = "demo"
+    unhealthy: ChiasmError | None = None
+    refusal: ChiasmError | None = None
+    answer: tuple[Any, ...] = ANSWER
+    requests: list[tuple[GenerateHead, tuple[bytes, ...]]] = field(default_factory=list)
+    abandoned: asyncio.Event = field(default_factory=asyncio.Event)
+    num_open: int = 0
+    metrics_text: str = "# HELP w_total From the worker.\n# TYPE w_total counter\nw_total 3.0\n"
+    _runner: web.AppRunner | None = None
+
+    async def start(self) -> None:
+        app = web.Application(client_max_size=2**30)
+        app.router.add_get("/health", self._health)
+        app.router.add_get("/identity", self._identity)
+        app.router.add_get("/model", self._model)
+        app.router.add_get("/metrics", self._metrics)
+        app.router.add_post("/generate", self._generate)
+        self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.01)
+        await self._runner.setup()
+        await web.UnixSite(self._runner, str(self.socket_path)).start()
+
+    async def stop(self) -> None:
+        if self._runner is not None:
+            await self._runner.cleanup()
+        self._runner = None
+        self.socket_path.unlink(missing_ok=True)
+
+    async def busy(self) -> bool:
+        return self.num_open > 0
+
+    async def _health(self, _: web.Request) -> web.Response:
+        return _fault(self.unhealthy) if self.unhealthy else web.Response()
+
+    async def _identity(self, _: web.Request) -> web.Response:
+        return web.json_response(text=self.identity.model_dump_json())
+
+    async def _model(self, _: web.Request) -> web.Response:
+        card = ModelCard(
+            id=self.model_id,
+            family="scripted",
+            architecture="Scripted",
+            max_model_len=2048,
+            max_images_per_prompt=4,
+        )
+        return web.json_response(text=card.model_dump_json())
+
+    async def _metrics(self, _: web.Request) -> web.Response:
+        return web.Response(text=self.metrics_text)
+
+    async def _generate(self, request: web.Request) -> web.StreamResponse:
+        head, images = messages.decode_request(await request.read())
+        self.requests.append((head, images))
+        if self.refusal:
+            return _fault(self.refusal)
+        response = web.StreamResponse(
+            headers={messages.INCARNATION_HEADER: self.identity.incarnation}
+        )
+        await response.prepare(request)
+        self.num_open += 1
+        try:
+            for event in self.answer:
+                if callable(event):
+                    await event(request)
+                else:
+                    await response.write(event.model_dump_json().encode() + b"\n")
+        except (asyncio.CancelledError, ConnectionResetError):
+            self.abandoned.set()
+            raise
+        finally:
+            self.num_open -= 1
+        return response
+
+
+def _fault(error: ChiasmError) -> web.Response:
+    body = error.body()
+    return web.json_response(text=body.model_dump_json(), status=body.status)
+
+
+async def forever(_: web.Request) -> None:
+    await asyncio.Event().wait()
+
+
+async def cut(request: web.Request) -> None:
+    assert request.transport is not None
+    request.transport.abort()
+
+
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    """Return once `condition` holds; a test that waits for ever fails."""
+    async with asyncio.timeout(20):
+        while True:
+            if await condition():
+                return
+            await asyncio.sleep(0.01)
+
+
+@dataclass
+class Pod:
+    """A sidecar that listens, and what tests ask it."""
+
+    worker: ScriptedWorker
+    sidecar: Running
+    url: str
+    metrics_url: str
+    http: aiohttp.ClientSession
+
+    async def until(self, reason: str) -> dict[str, Any]:
+        """Follow /ready until it gives `reason`."""
+        async with asyncio.timeout(20):
+            while True:
+                async with self.http.get(f"{self.url}/ready") as response:
+                    state: dict[str, Any] = await response.json()
+                if state["reason"] == reason:
+                    assert (response.status == 200) is (reason == "Ready")
+                    return state
+                await asyncio.sleep(0.01)
+
+    async def chat(self, body: Any, **headers: str) -> tuple[int, dict[str, Any]]:
+        """POST one chat request; status and JSON answer."""
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        address = f"{self.url}/v1/chat/completions"
+        async with self.http.post(address, data=io.BytesIO(data), headers=headers) as response:
+            return response.status, await response.json()
+
+    async def metric(self, name: str) -> float:
+        """The value of one series, `name` as exposed, labels included."""
+        async with self.http.get(f"{self.metrics_url}/metrics") as response:
+            for line in (await response.text()).splitlines():
+                if line.startswith(f"{name} "):
+                    return float(line.rsplit(" ", 1)[1])
+        raise AssertionError(f"{name} is not exposed")
+
+
+StartPod = Callable[..., Awaitable[Pod]]
+
+
+@pytest.fixture
+async def worker(tmp_path: Path) -> AsyncIterator[ScriptedWorker]:
+    scripted = ScriptedWorker(tmp_path / "worker.sock")
+    await scripted.start()
+    yield scripted
+    await scripted.stop()
+
+
+@pytest.fixture
+async def start_pod(worker: ScriptedWorker) -> AsyncIterator[StartPod]:
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def start(wait_for: str = "Ready", **settings: Any) -> Pod:
+            config = SidecarConfig(
+                model_id="demo", worker_socket=worker.socket_path, host="127.0.0.1", **settings
+            )
+            api, metrics = listen("127.0.0.1", 0), listen("127.0.0.1", 0)
+            urls = [f"http://127.0.0.1:{sock.getsockname()[1]}" for sock in (api, metrics)]
+            sidecar = await stack.enter_async_context(running(config, api, metrics))
+            http = await stack.enter_async_context(aiohttp.ClientSession())
+            pod = Pod(worker, sidecar, *urls, http)
+            await pod.until(wait_for)
+            return pod
+
+        yield start
+
+
+@pytest.fixture
+async def pod(start_pod: StartPod) -> Pod:
+    return await start_pod()
+
+
+def png(width: int = 32, height: int = 24, kind: str = "PNG", mode: str = "RGB") -> bytes:
+    data = io.BytesIO()
+    Image.new(mode, (width, height)).save(data, kind)
+    return data.getvalue()
+
+
+def data_url(data: bytes, kind: str = "image/png") -> str:
+    return f"data:{kind};base64,{base64.b64encode(data).decode()}"
+
+
+def question(*urls: str, **fields: Any) -> dict[str, Any]:
+    parts: list[dict[str, Any]] = [{"type": "text", "text": "What is it?"}]
+    parts += [{"type": "image_url", "image_url": {"url": url}} for url in urls]
+    return {"model": "demo", "messages": [{"role": "user", "content": parts}], **fields}
+
+
+@pytest.fixture
+def ask() -> Callable[..., dict[str, Any]]:
+    return question

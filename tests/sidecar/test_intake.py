@@ -1,0 +1,191 @@
+"""From a body to an admitted request, or to a fault that names its field."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from chiasm_contract.config import ImageLimits
+from chiasm_contract.errors import ClientFault, InvalidRequest, RequestTooLarge, UnknownModel
+from chiasm_contract.messages import ImagePart, TextPart
+from chiasm_sidecar.front_door.intake import Prepared, prepare
+
+from tests.sidecar.conftest import data_url, png, question
+
+LIMITS = ImageLimits(max_per_prompt=2)
+PICTURE = data_url(png())
+
+
+def admit(body: Any) -> Prepared:
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return prepare(data, "demo", LIMITS)
+
+
+def refused(body: Any, kind: type[ClientFault] = InvalidRequest) -> ClientFault:
+    with pytest.raises(kind) as caught:
+        admit(body)
+    return caught.value
+
+
+def test_conversation_with_pictures() -> None:
+    image = {"type": "image_url", "image_url": {"url": PICTURE, "detail": "high"}}
+    other = {"type": "image_url", "image_url": {"url": data_url(png(8, 8))}}
+    prepared = admit(
+        {
+            "model": "demo",
+            "messages": [
+                {"role": "developer", "content": "Be short."},
+                {"role": "user", "content": [image, {"type": "text", "text": "first"}, other]},
+                {"role": "assistant", "content": [{"type": "text", "text": "ok"}], "refusal": None},
+                {"role": "user", "content": "and now?"},
+            ],
+        }
+    )
+    assert [message.role for message in prepared.messages] == [
+        "system", "user", "assistant", "user",
+    ]  # fmt: skip
+    assert prepared.messages[1].content == (
+        ImagePart(index=0), TextPart(text="first"), ImagePart(index=1),
+    )  # fmt: skip
+    assert [picture.width for picture in prepared.pictures] == [32, 8]
+    assert prepared.modality == "image"
+
+
+def test_every_sampling_field_arrives() -> None:
+    fields = {
+        "temperature": 0.5, "top_p": 0.9, "top_k": 7, "seed": -3, "max_tokens": 12,
+        "stop": ["a", "b"], "logprobs": True, "top_logprobs": 4,
+    }  # fmt: skip
+    sampling = admit(question(**fields)).sampling
+    assert sampling.model_dump() == {
+        "temperature": 0.5, "top_p": 0.9, "top_k": 7, "seed": -3, "max_tokens": 12,
+        "stop": ("a", "b"), "logprobs": 4,
+    }  # fmt: skip
+    plain = admit(question(stop="x", max_completion_tokens=3, top_k=-1, logprobs=True)).sampling
+    assert (plain.stop, plain.max_tokens, plain.top_k, plain.logprobs) == (("x",), 3, 0, 0)
+    assert admit(question()).sampling.logprobs is None
+    assert admit(question()).sampling.temperature == 1.0
+
+
+def test_streaming_fields_arrive() -> None:
+    prepared = admit(question(stream=True, stream_options={"include_usage": True}, user="u-1"))
+    assert (prepared.stream, prepared.include_usage, prepared.user) == (True, True, "u-1")
+    assert admit(question()).modality == "text"
+
+
+NEUTRAL = {
+    "n": 1, "presence_penalty": 0, "frequency_penalty": 0.0, "repetition_penalty": 1.0,
+    "min_p": 0, "logit_bias": {}, "response_format": {"type": "text"}, "tools": [],
+    "tool_choice": "auto", "parallel_tool_calls": True, "modalities": ["text"], "store": False,
+    "metadata": {}, "service_tier": "auto",
+}  # fmt: skip
+EFFECTIVE = {
+    "n": 2, "presence_penalty": 0.5, "frequency_penalty": -1, "repetition_penalty": 1.1,
+    "min_p": 0.1, "logit_bias": {"5": 1}, "response_format": {"type": "json_object"},
+    "tools": [{"type": "function"}], "tool_choice": "required", "parallel_tool_calls": False,
+    "modalities": ["text", "audio"], "store": True, "metadata": {"a": "b"}, "service_tier": "flex",
+}  # fmt: skip
+
+
+def test_neutral_values_change_nothing() -> None:
+    assert admit(question(**NEUTRAL)) == admit(question()) == admit(question(n=None))
+
+
+@pytest.mark.parametrize("name", EFFECTIVE)
+def test_a_field_without_effect_is_refused_by_name(name: str) -> None:
+    error = refused(question(**{name: EFFECTIVE[name]}))
+    assert error.param == name
+    assert f"{name}: is " in error.message
+    assert "no effect here; leave it out" in error.message
+
+
+def test_true_is_not_one() -> None:
+    assert refused(question(n=True)).param == "n"
+
+
+@pytest.mark.parametrize(
+    ("body", "param", "words"),
+    [
+        (b"{", None, "not JSON"),
+        (b"", None, "not JSON"),
+        (b"[1]", None, "an object"),
+        (b"\xff\xfe", None, "not JSON"),
+        (b'{"model":' * 5000, None, "not JSON"),
+        (b'{"logit_bias":' + b"[" * 100_000 + b"]" * 100_000 + b"}", None, "not JSON"),
+        ({}, "model", "model is missing. messages is missing."),
+        (question(surprise=1), "surprise", "surprise is not a field of this API"),
+        (question(surprise=1), "surprise", "allowed: model, messages,"),
+        (question(temperature=3), "temperature", "less than or equal to 2"),
+        (question(temperature="1"), "temperature", "valid number"),
+        (b'{"model":"demo","messages":[],"temperature":NaN}', "messages", "at least 1 item"),
+        (question(seed=2**63), "seed", "less than"),
+        (question(max_tokens=0), "max_tokens", "greater than or equal to 1"),
+        (question(max_tokens=2, max_completion_tokens=3), None, "send one of them"),
+        (question(top_logprobs=3), None, "needs logprobs: true"),
+        (question(stream_options={}), None, "needs stream: true"),
+        (question(stop=["a"] * 5), "stop", "at most 4"),
+        (question(stop=[""]), "stop[0]", "at least 1 character"),
+        (question(user="ü\n"), "user", "pattern"),
+        (question(messages=[]), "messages", "at least 1 item"),
+        (question(messages=[{"role": "tool", "content": "x"}]), "messages[0]", "whose role is one"),
+        (question(messages=["x"]), "messages[0]", "whose role is one of system"),
+        (question(messages=[{"role": "user"}]), "messages[0].content", "is missing"),
+        (
+            question(messages=[{"role": "user", "content": "x", "name": "Ann"}]),
+            "messages[0].name",
+            "no effect here",
+        ),
+        (
+            question(messages=[{"role": "user", "content": [{"type": "video_url"}]}]),
+            "messages[0].content[0]",
+            "type is 'text' or 'image_url'",
+        ),
+        (
+            question(messages=[{"role": "assistant", "content": None, "tool_calls": [{}]}]),
+            "messages[0].content",
+            "a string or a list",
+        ),
+        (question(PICTURE, "https://a/b"), "messages[0].content[2].image_url.url", "not fetched"),
+    ],
+)
+def test_faults_name_their_field(body: Any, param: str | None, words: str) -> None:
+    error = refused(body)
+    assert words in error.message
+    assert error.param == param
+
+
+def test_pictures_belong_to_people() -> None:
+    part = {"type": "image_url", "image_url": {"url": PICTURE}}
+    error = refused(question(messages=[{"role": "system", "content": [part]}]))
+    assert error.param == "messages[0].content[0].type"
+
+
+def test_low_detail_is_refused_until_it_has_an_effect() -> None:
+    part = {"type": "image_url", "image_url": {"url": PICTURE, "detail": "low"}}
+    error = refused(question(messages=[{"role": "user", "content": [part]}]))
+    assert error.param == "messages[0].content[0].image_url.detail"
+    assert "'auto' or 'high'" in error.message
+
+
+def test_unknown_model() -> None:
+    error = refused(question() | {"model": "gpt-9"}, UnknownModel)
+    assert error.message == "Model 'gpt-9' is not served here; use 'demo'."
+    assert error.param == "model"
+
+
+def test_too_many_pictures_is_said_before_any_is_looked_at() -> None:
+    error = refused(question("x", "y", "z"), RequestTooLarge)
+    assert error.message == "The request brings 3 pictures; at most 2 are allowed."
+    assert error.param == "messages[0].content[3]"
+
+
+def test_a_thousand_faults_make_a_short_sentence() -> None:
+    error = refused(question(messages=[{"role": "x" * 500, "content": 1}] * 1000))
+    assert len(error.message) < 2000
+    assert "995 more faults are not listed." in error.message
+
+
+def test_nothing_of_a_prompt_is_repeated() -> None:
+    error = refused(question(messages=[{"role": "user", "content": [{"text": "my secret"}]}]))
+    assert "secret" not in error.message

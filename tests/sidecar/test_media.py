@@ -1,0 +1,123 @@
+"""A picture's way in: what is refused, in which words, and before which work."""
+
+from __future__ import annotations
+
+import base64
+import struct
+import zlib
+
+import pytest
+from chiasm_contract.config import ImageLimits
+from chiasm_contract.errors import ClientFault, InvalidRequest, RequestTooLarge
+from chiasm_sidecar.front_door.media import picture_from_url
+
+from tests.sidecar.conftest import data_url, png
+
+LIMITS = ImageLimits(max_bytes=4096, max_pixels=10_000)
+
+
+def claim(width: int, height: int) -> bytes:
+    """A PNG of a few bytes whose header claims a size."""
+    chunk = b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    head = struct.pack(">I", 13) + chunk + struct.pack(">I", zlib.crc32(chunk))
+    return b"\x89PNG\r\n\x1a\n" + head + struct.pack(">I", 0) + b"IDAT" + b"\x35\xaf\x06\x1e"
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [("PNG", "png"), ("JPEG", "jpeg"), ("WEBP", "webp"), ("GIF", "gif"), ("BMP", "bmp")],
+)
+def test_formats(kind: str, name: str) -> None:
+    data = png(32, 24, kind)
+    picture = picture_from_url(data_url(data), LIMITS, "p")
+    assert (picture.data, picture.format) == (data, name)
+    assert (picture.width, picture.height) == (32, 24)
+
+
+@pytest.mark.parametrize(
+    "opening",
+    [
+        "data:image/jpeg;base64,",  # the bytes decide, not this
+        "DATA:IMAGE/PNG;BASE64,",
+        "data:;base64,",
+        "data:application/octet-stream;base64,",
+        "data:image/png;charset=utf-8;base64,",
+    ],
+)
+def test_openings_of_data_urls(opening: str) -> None:
+    url = opening + base64.b64encode(png()).decode()
+    assert picture_from_url(url, LIMITS, "p").format == "png"
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("https://example.org/cat.png", "https addresses of pictures are not fetched"),
+        ("HTTP://169.254.169.254/", "http addresses of pictures are not fetched"),
+        ("file:///etc/passwd", "file: addresses are not accepted"),
+        ("/etc/passwd", "Plain paths and other text are not accepted"),
+        ("", "Plain paths"),
+        ("data:image/png;base64", "no comma"),
+        ("data:image/png,abc", "not base64"),
+        ("data:video/mp4;base64,AAAA", "says video/mp4"),
+        ("data:image/png;base64,", "holds no picture"),
+        ("data:image/png;base64,AA", "cannot be decoded"),
+        ("data:image/png;base64,AA\nAA", "cannot be decoded"),
+        ("data:image/png;base64,AA-_", "cannot be decoded"),
+        ("data:image/png;base64,AA==AA==", "cannot be decoded"),
+        ("data:image/png;base64,ÄÄÄÄ", "cannot be decoded"),
+        ("data:image/png;base64,AAAA", "not a picture that can be read"),
+        (data_url(b"%PDF-1.7 and so on"), "not a picture that can be read"),
+        (data_url(b"<svg xmlns='http://www.w3.org/2000/svg'/>"), "PNG, JPEG, WebP, GIF and BMP"),
+        (data_url(png(8, 8, "TIFF")), "PNG, JPEG, WebP, GIF and BMP"),
+    ],
+)
+def test_refused(url: str, words: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        picture_from_url(url, LIMITS, "messages[0]")
+    assert words in caught.value.message
+    assert caught.value.param == "messages[0]"
+
+
+def test_too_many_bytes_is_said_before_anything_is_decoded() -> None:
+    not_even_base64 = "data:image/png;base64," + "!" * 8000
+    with pytest.raises(RequestTooLarge, match="at most 4096"):
+        picture_from_url(not_even_base64, LIMITS, "p")
+
+
+def test_exactly_the_allowed_number_of_bytes() -> None:
+    data = png()
+    exact = ImageLimits.model_construct(max_bytes=len(data), max_pixels=10_000)
+    assert picture_from_url(data_url(data), exact, "p").data == data
+    less = ImageLimits.model_construct(max_bytes=len(data) - 3, max_pixels=10_000)
+    with pytest.raises(RequestTooLarge):
+        picture_from_url(data_url(data), less, "p")
+
+
+@pytest.mark.parametrize("size", [(101, 100), (20_000, 10_000), (2**31 - 1, 2**31 - 1)])
+def test_pixels_are_counted_from_the_header(size: tuple[int, int]) -> None:
+    with pytest.raises(RequestTooLarge, match="pixels"):
+        picture_from_url(data_url(claim(*size)), LIMITS, "p")
+
+
+def test_truncated_pictures_pass_here_and_fail_in_the_decoder() -> None:
+    data = png(64, 64)
+    assert picture_from_url(data_url(data[:-12]), LIMITS, "p").width == 64
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "GIF", "BMP"])
+def test_every_cut_and_flip_is_a_picture_or_the_clients_fault(kind: str) -> None:
+    data = png(16, 16, kind)
+    spoiled = [data[:length] for length in range(1, len(data))]
+    spoiled += [
+        data[:at] + bytes([data[at] ^ mask]) + data[at + 1 :]
+        for at in range(min(len(data), 120))
+        for mask in (0x01, 0x80, 0xFF)
+    ]
+    num_refused = 0
+    for candidate in spoiled:
+        try:
+            picture_from_url(data_url(candidate), LIMITS, "p")
+        except ClientFault:
+            num_refused += 1
+    assert num_refused > 0

@@ -1,0 +1,94 @@
+"""Every metric named is exposed, every one exposed is named; one exposition for the pod."""
+
+from __future__ import annotations
+
+from chiasm_contract.metric_specs import METRIC_SPECS, markdown, specs_of
+from chiasm_sidecar.metrics import Metrics
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.sidecar.conftest import StartPod, data_url, png, question
+
+
+def exposed(text: str) -> dict[str, list[dict[str, str]]]:
+    """Sample name -> the label sets it is exposed with."""
+    names: dict[str, list[dict[str, str]]] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            names.setdefault(sample.name, []).append(sample.labels)
+    return names
+
+
+def test_exposed_is_what_is_named() -> None:
+    names = exposed(Metrics("demo").exposition("").decode())
+    assert set(names) == {name for spec in specs_of("sidecar") for name in spec.sample_names}
+
+
+async def test_labels_stay_within_their_sets(start_pod: StartPod) -> None:
+    pod = await start_pod()
+    await pod.chat(question(data_url(png())))
+    await pod.chat(question(stream=1))
+    await pod.chat(question() | {"model": "<script>"})
+    async with pod.http.get(f"{pod.metrics_url}/metrics") as response:
+        assert response.headers["content-type"].startswith("text/plain; version=0.0.4")
+        names = exposed(await response.text())
+    for spec in specs_of("sidecar"):
+        for name in spec.sample_names:
+            for labels in names[name]:
+                labels.pop("le", None)
+                assert set(labels) == set(spec.labels)
+                for label, value in labels.items():
+                    assert value in (spec.labels[label] or ("demo",))
+
+
+async def test_a_request_is_counted_everywhere(start_pod: StartPod) -> None:
+    pod = await start_pod()
+    data = png()
+    assert (await pod.chat(question(data_url(data))))[0] == 200
+    assert (await pod.chat(question("https://a/b")))[0] == 400
+    model = 'model_name="demo"'
+    expected = {
+        'chiasm_sidecar_requests_total{code="200",modality="image"}': 1,
+        'chiasm_sidecar_requests_total{code="400",modality="unknown"}': 1,
+        "chiasm_sidecar_request_body_bytes_count": 2,
+        'chiasm_sidecar_images_total{format="png"}': 1,
+        "chiasm_sidecar_image_bytes_sum": len(data),
+        "chiasm_sidecar_requests_in_progress": 0,
+        f'vllm:request_success_total{{finished_reason="stop",{model}}}': 1,
+        f"vllm:request_prompt_tokens_sum{{{model}}}": 20,
+        f"vllm:request_generation_tokens_sum{{{model}}}": 2,
+        f"vllm:time_to_first_token_seconds_count{{{model}}}": 1,
+        f"vllm:e2e_request_latency_seconds_count{{{model}}}": 1,
+    }
+    assert {name: await pod.metric(name) for name in expected} == expected
+
+
+async def test_the_workers_metrics_leave_with_ours(start_pod: StartPod) -> None:
+    pod = await start_pod()
+    assert await pod.metric("w_total") == 3
+    await pod.worker.stop()
+    assert await pod.metric("chiasm_sidecar_requests_in_progress") == 0
+
+
+def test_no_family_appears_twice() -> None:
+    metrics = Metrics("demo")
+    worker = (
+        "# HELP chiasm_sidecar_ready Stolen.\n# TYPE chiasm_sidecar_ready gauge\n"
+        "chiasm_sidecar_ready 1.0\n"
+        "# HELP w Worker's.\n# TYPE w gauge\nw 2.0"
+    )
+    text = metrics.exposition(worker).decode()
+    assert text.count("# TYPE chiasm_sidecar_ready") == 1
+    assert "Stolen" not in text
+    assert text.endswith("w 2.0\n")
+
+
+def test_the_list_is_sound() -> None:
+    names = [spec.name for spec in METRIC_SPECS]
+    assert len(set(names)) == len(names)
+    for spec in METRIC_SPECS:
+        assert spec.name.startswith(("vllm:", "chiasm_"))
+        assert (spec.kind == "counter") is spec.name.endswith("_total")
+        assert (spec.kind == "histogram") is bool(spec.buckets)
+        assert list(spec.buckets) == sorted(spec.buckets)
+        assert spec.help.endswith(".")
+        assert f"| {spec.name} |" in markdown()

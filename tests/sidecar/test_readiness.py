@@ -1,0 +1,120 @@
+"""When a pod may serve, and what it says when it may not."""
+
+from __future__ import annotations
+
+from chiasm_contract.errors import InvalidRequest, Unavailable
+
+from tests.sidecar.conftest import ScriptedWorker, StartPod, cut, identity, question
+
+
+async def test_ready_after_a_picture_went_through(start_pod: StartPod) -> None:
+    pod = await start_pod()
+    head, pictures = pod.worker.requests[0]
+    assert len(pod.worker.requests) == 1
+    assert [len(picture) for picture in pictures] == list(head.image_sizes_bytes)
+    assert pictures[0].startswith(b"\x89PNG")
+    assert await pod.metric("chiasm_sidecar_ready") == 1
+    assert await pod.metric('chiasm_sidecar_probe_pictures_total{outcome="passed"}') == 1
+
+
+async def test_a_model_without_pictures_is_probed_with_words(start_pod: StartPod) -> None:
+    pod = await start_pod(images={"max_per_prompt": 0})
+    assert pod.worker.requests[0][1] == ()
+
+
+async def test_without_probe_picture_nothing_is_sent(start_pod: StartPod) -> None:
+    pod = await start_pod(probe_picture=False)
+    assert pod.worker.requests == []
+
+
+async def test_starting_worker(worker: ScriptedWorker, start_pod: StartPod) -> None:
+    worker.unhealthy = Unavailable("The model is being loaded.")
+    pod = await start_pod(wait_for="WorkerStarting")
+    assert "being loaded" in (await pod.until("WorkerStarting"))["message"]
+    status, answer = await pod.chat(question())
+    assert (status, answer["error"]["code"]) == (503, "not_ready")
+    worker.unhealthy = None
+    await pod.until("Ready")
+
+
+async def test_model_that_cannot_be_loaded(worker: ScriptedWorker, start_pod: StartPod) -> None:
+    worker.unhealthy = Unavailable("No tokenizer.json.", code="model_load_failed")
+    state = await (await start_pod(wait_for="ModelLoadFailed")).until("ModelLoadFailed")
+    assert state["message"] == "No tokenizer.json."
+
+
+async def test_other_identity_never_serves(start_pod: StartPod) -> None:
+    expected = {"compute.compute_dtype": "bfloat16", "compute.position.theta": 10000.0}
+    pod = await start_pod(wait_for="IdentityMismatch", expected_identity=expected)
+    state = await pod.until("IdentityMismatch")
+    assert "compute.compute_dtype is 'float32', expected 'bfloat16'" in state["message"]
+    assert "theta" not in state["message"]
+    status, answer = await pod.chat(question())
+    assert status == 503
+    assert "compute.compute_dtype" in answer["error"]["message"]
+    assert pod.worker.requests == []
+    assert await pod.metric('chiasm_sidecar_identity_checks_total{outcome="reject"}') >= 1
+    assert await pod.metric("chiasm_sidecar_ready") == 0
+
+
+async def test_other_model_never_serves(worker: ScriptedWorker, start_pod: StartPod) -> None:
+    worker.model_id = "other"
+    pod = await start_pod(wait_for="IdentityMismatch")
+    assert "'other', expected 'demo'" in (await pod.until("IdentityMismatch"))["message"]
+
+
+async def test_failing_picture(worker: ScriptedWorker, start_pod: StartPod) -> None:
+    worker.refusal = InvalidRequest("Pictures are not for this model.")
+    pod = await start_pod(wait_for="ProbePictureFailed")
+    assert "not for this model" in (await pod.until("ProbePictureFailed"))["message"]
+    worker.refusal = None
+    pod.sidecar.readiness.doubt()
+    await pod.until("Ready")
+    assert await pod.metric('chiasm_sidecar_probe_pictures_total{outcome="failed"}') == 1
+
+
+async def test_worker_cut_during_the_probe(worker: ScriptedWorker, start_pod: StartPod) -> None:
+    worker.answer = (cut,)
+    await start_pod(wait_for="ProbePictureFailed")
+
+
+async def test_worker_that_goes_and_comes_back(start_pod: StartPod) -> None:
+    pod = await start_pod()
+    await pod.worker.stop()
+    pod.sidecar.readiness.doubt()
+    await pod.until("WorkerUnavailable")
+    status, answer = await pod.chat(question())
+    assert status == 503
+    assert "not running" in answer["error"]["message"]
+
+    pod.worker.identity = identity("two")
+    await pod.worker.start()
+    await pod.until("Ready")
+    assert len(pod.worker.requests) == 2, "a new incarnation sees the picture again"
+    assert await pod.metric("chiasm_sidecar_worker_restarts_total") == 1
+
+
+async def test_identity_that_changes_in_a_running_worker(start_pod: StartPod) -> None:
+    pod = await start_pod(expected_identity={"compute.compute_dtype": "float32"})
+    pod.worker.identity = identity("one", **{"compute.compute_dtype": "float16"})
+    pod.sidecar.readiness.doubt()
+    await pod.until("IdentityMismatch")
+
+
+async def test_state_is_what_the_operator_reads(start_pod: StartPod) -> None:
+    pod = await start_pod()
+    async with pod.http.get(f"{pod.metrics_url}/state") as response:
+        state = await response.json()
+    assert state["ready"] is True
+    assert state["model_id"] == "demo"
+    assert state["identity"]["fields"]["compute.position.theta"] == 10000.0
+    assert state == pod.sidecar.readiness.state.model_dump()
+
+
+async def test_draining_says_so_and_still_serves(start_pod: StartPod) -> None:
+    pod = await start_pod()
+    pod.sidecar.readiness.drain()
+    async with pod.http.get(f"{pod.url}/ready") as response:
+        assert response.status == 503
+        assert (await response.json())["reason"] == "Draining"
+    assert (await pod.chat(question()))[0] == 200
