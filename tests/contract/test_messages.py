@@ -1,0 +1,98 @@
+"""Requests and events survive the way between sidecar and worker, and nothing malformed does."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from chiasm_contract import messages
+from chiasm_contract.errors import InvalidRequest
+from chiasm_contract.messages import (
+    ChatMessage,
+    ErrorEvent,
+    FinishEvent,
+    GenerateHead,
+    ImagePart,
+    Sampling,
+    TextPart,
+    TokenEvent,
+    Usage,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+PARTS = st.one_of(
+    st.builds(TextPart, text=st.text(max_size=40)), st.builds(ImagePart, index=st.integers(0, 2))
+)
+TURNS = st.builds(
+    ChatMessage,
+    role=st.sampled_from(["system", "user", "assistant"]),
+    content=st.lists(PARTS, max_size=4).map(tuple),
+)
+HEADS = st.builds(
+    GenerateHead,
+    request_id=st.text("abc123-", min_size=1, max_size=20),
+    messages=st.lists(TURNS, min_size=1, max_size=3).map(tuple),
+    sampling=st.builds(
+        Sampling,
+        temperature=st.floats(0, 2),
+        seed=st.none() | st.integers(-(2**63), 2**63 - 1),
+        stop=st.lists(st.text(max_size=5), max_size=4).map(tuple),
+    ),
+)
+HEAD = GenerateHead(
+    request_id="r", messages=(ChatMessage(role="user", content=(ImagePart(index=0),)),)
+)
+
+
+@given(HEADS, st.lists(st.binary(max_size=64), min_size=3, max_size=4))
+def test_requests_survive(head: GenerateHead, images: list[bytes]) -> None:
+    decoded, pictures = messages.decode_request(messages.encode_request(head, images))
+    assert pictures == tuple(images)
+    assert decoded == head.model_copy(update={"image_sizes_bytes": tuple(map(len, images))})
+
+
+@given(st.data())
+def test_a_cut_request_is_refused(data: st.DataObject) -> None:
+    body = messages.encode_request(HEAD, [b"picture"])
+    length = data.draw(st.integers(0, len(body) - 1))
+    with pytest.raises((InvalidRequest, ValidationError)):
+        messages.decode_request(body[:length])
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"", "its head needs at least 4"),
+        (struct.pack(">I", 900) + b"{}", "claims 900 bytes"),
+        (messages.encode_request(HEAD, [b"abc"]) + b"more", "do not add up"),
+        (messages.encode_request(HEAD, []), "has no picture behind it"),
+    ],
+)
+def test_malformed_requests_say_what_is_wrong(body: bytes, message: str) -> None:
+    with pytest.raises(InvalidRequest, match=message):
+        messages.decode_request(body)
+
+
+def test_unknown_fields_are_refused() -> None:
+    with pytest.raises(ValidationError, match="Extra inputs"):
+        GenerateHead.model_validate({**HEAD.model_dump(), "priority": 1})
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        TokenEvent(text="ä", token_ids=(1, 2)),
+        FinishEvent(
+            reason="stop",
+            usage=Usage(prompt_tokens=1, completion_tokens=2, cached_tokens=0, image_tokens=0),
+        ),
+        ErrorEvent(error=InvalidRequest("no").body()),
+    ],
+    ids=lambda event: event.type,
+)
+def test_events_survive_as_one_line(event: TokenEvent | FinishEvent | ErrorEvent) -> None:
+    line = event.model_dump_json()
+    assert "\n" not in line
+    assert messages.EVENT.validate_json(line) == event
