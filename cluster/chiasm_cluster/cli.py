@@ -7,9 +7,11 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 from chiasm_cluster import state, teardown
 from chiasm_cluster.errors import ClusterError
+from chiasm_cluster.images import load, requirements
 from chiasm_cluster.settings import Settings
 from chiasm_cluster.up import up
 
@@ -35,6 +37,13 @@ def parser() -> argparse.ArgumentParser:
         "--purge", action="store_true", help="delete its images too"
     )
     command("status", "show nodes, parts, addresses, versions")
+    command("load", "bring images to its nodes").add_argument(
+        "images", nargs="+", metavar="IMAGE", help="operator, worker, sidecar, or an archive.tar"
+    )
+    written = commands.add_parser("archive", help="write one of our images as an OCI archive")
+    written.add_argument("part", metavar="IMAGE", help="operator, worker or sidecar")
+    written.add_argument("file", type=Path, help="the archive to write")
+    commands.add_parser("requirements", help="write the images' lists of packages anew")
     command("kubeconfig", "print the path of its kubeconfig")
     for program in ("kubectl", "helm"):
         passed_on = command(program, f"run {program} on it")
@@ -63,6 +72,13 @@ def _run(options: argparse.Namespace) -> None:
             _up(options)
         case "down":
             teardown.down(options.name, cache_dir, _say, purge=options.purge)
+        case "load":
+            load.load(state.required(options.name), options.images, cache_dir, _say)
+        case "archive":
+            load.write_archive(options.part, options.file, cache_dir, _say)
+        case "requirements":
+            for path in requirements.write_all(load.PROJECT):
+                _say(f"{path} is new.")
         case "kubeconfig":
             print(state.required(options.name).kubeconfig)
         case "kubectl" | "helm":

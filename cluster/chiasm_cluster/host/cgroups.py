@@ -21,7 +21,9 @@ def trees(root: Path = ROOT) -> list[Path]:
     if (root / "cgroup.controllers").exists():
         return [root]
     return sorted(
-        path for path in root.iterdir() if not path.is_symlink() and (path / "cgroup.procs").exists()
+        path
+        for path in root.iterdir()
+        if not path.is_symlink() and (path / "cgroup.procs").exists()
     )
 
 

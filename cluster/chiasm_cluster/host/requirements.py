@@ -48,7 +48,7 @@ TO_BUILD = (
     Need("libseccomp-dev", file="/usr/include/seccomp.h"),
 )
 TO_MAKE_IMAGES = (
-    Need("debootstrap", "debootstrap"),
+    Need("mmdebstrap", "mmdebstrap"),
     Need("debian-archive-keyring", file="/usr/share/keyrings/debian-archive-keyring.gpg"),
 )
 

@@ -23,10 +23,10 @@ class ImageStore:
         rows = run([*self._ctr, "images", "list"]).splitlines()[1:]
         return {row.split()[0]: row.split()[2] for row in rows if row.strip()}
 
-    def has_snapshot(self, chain_id: str) -> bool:
-        """Whether the layers up to `chain_id` lie unpacked here."""
+    def snapshots(self) -> set[str]:
+        """The chain ids of all layers that lie unpacked here."""
         rows = run([*self._ctr, "snapshots", "list"]).splitlines()[1:]
-        return any(row.split()[0] == chain_id for row in rows if row.strip())
+        return {row.split()[0] for row in rows if row.strip()}
 
     def import_image(self, image: archive.Image) -> None:
         """Bring `image` in; layers are unpacked on the way and their packed form is dropped."""

@@ -1,0 +1,148 @@
+"""Our three images: made from their Dockerfiles, brought to every node that lacks them."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import tomllib
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from chiasm_cluster.errors import ClusterError
+from chiasm_cluster.host import requirements
+from chiasm_cluster.images import archive, dockerfile
+from chiasm_cluster.images.base import BaseImage
+from chiasm_cluster.images.layers import LayerBuilder
+from chiasm_cluster.images.requirements import PARTS
+from chiasm_cluster.images.store import ImageStore
+from chiasm_cluster.node.worker import ctr
+from chiasm_cluster.progress import Progress
+from chiasm_cluster.state import Cluster, locked
+
+PROJECT = Path(__file__).resolve().parents[3]
+_DISK_BYTES = {"worker": 16 * requirements.GIB}
+_SMALL_DISK_BYTES = 2 * requirements.GIB
+
+
+class ImageFactory:
+    """Makes images from the project's Dockerfiles into the cache folder."""
+
+    def __init__(
+        self, cache_dir: Path, say: Callable[[str], None], project: Path = PROJECT
+    ) -> None:
+        self._project = project
+        self._folder = cache_dir / "images"
+        base = BaseImage(say)
+        self._builder = LayerBuilder(project, self._folder, base)
+        self._arguments = {"BASE_IMAGE": base.name}
+
+    def make(self, part: str) -> archive.Image:
+        """The image of `part`; nothing is made when it is in the cache.
+
+        Raises: ClusterError when its Dockerfile is not understood or a step fails.
+        """
+        needed = _DISK_BYTES.get(part, _SMALL_DISK_BYTES)
+        recipe = self._recipe(part)
+        if not self._builder.is_noted(recipe):
+            requirements.require_disk(self._folder, needed, f"Making the {part} image")
+        config = {
+            "architecture": archive.architecture(),
+            "os": "linux",
+            "config": recipe.image_config,
+        }
+        return archive.Image(self.image_name(part), config, self._builder.layers(recipe))
+
+    def drop_large_trees(self, part: str) -> None:
+        """Give back the disk space of what every node has now."""
+        self._builder.drop_large_trees(self._recipe(part))
+
+    def image_name(self, part: str) -> str:
+        """The name by which pods ask for it."""
+        project = tomllib.loads((self._project / "pyproject.toml").read_text())["project"]
+        return f"docker.io/chiasm/{part}:{project['version']}"
+
+    def _recipe(self, part: str) -> dockerfile.Recipe:
+        return dockerfile.read(self._project / part / "Dockerfile", self._arguments)
+
+
+def load(
+    cluster: Cluster, images: Iterable[str], cache_dir: Path, say: Callable[[str], None]
+) -> None:
+    """Bring `images` (parts, or archives ending in .tar) to every node of `cluster`.
+
+    Raises: ClusterError when one is unknown or cannot be made.
+    """
+    names = list(images)
+    _check(names)
+    factory = ImageFactory(cache_dir, say)
+    stores = {node.name: ImageStore(ctr(cluster, node)) for node in cluster.nodes}
+    with locked("images"):
+        for name in names:
+            if name in PARTS:
+                image = factory.make(name)
+                for node_name, store in stores.items():
+                    say(_bring(image, store, node_name))
+                factory.drop_large_trees(name)
+            else:
+                for node_name, store in stores.items():
+                    with Path(name).open("rb") as source:
+                        store.import_stream(
+                            lambda out, source=source: shutil.copyfileobj(source, out)
+                        )
+                    say(f"{name} is on {node_name}.")
+
+
+def write_archive(part: str, path: Path, cache_dir: Path, say: Callable[[str], None]) -> None:
+    """Write the image of `part` as an OCI archive, for a cluster that is not ours.
+
+    Raises: ClusterError when it is unknown or cannot be made.
+    """
+    _check([part])
+    with locked("images"):
+        image = ImageFactory(cache_dir, say).make(part)
+        unfinished = path.with_name(path.name + ".new")
+        try:
+            with unfinished.open("wb") as out, Progress(f"writing {path.name}"):
+                archive.write_archive(out, image)
+            unfinished.replace(path)
+        finally:
+            with suppress(FileNotFoundError):
+                unfinished.unlink()
+    say(f"{path} holds {image.name}, {image.digest}.")
+
+
+def _check(names: list[str]) -> None:
+    for name in names:
+        if name not in PARTS and not (name.endswith(".tar") and Path(name).is_file()):
+            raise ClusterError(
+                f"{name!r} is no image; name one of {', '.join(PARTS)}, or an existing OCI or "
+                "Docker archive ending in .tar."
+            )
+
+
+def _bring(image: archive.Image, store: ImageStore, node_name: str) -> str:
+    """Import `image` unless the node has it; what to tell."""
+    if store.digests().get(image.name) == image.digest:
+        return f"{image.name} is on {node_name} already, {image.digest}."
+    present = store.snapshots()
+    layers = [
+        replace(layer, write=None) if chain in present else layer
+        for layer, chain in zip(image.layers, chain_ids(image), strict=True)
+    ]
+    with Progress(f"{image.name} to {node_name}"):
+        store.import_image(replace(image, layers=tuple(layers)))
+    return f"{image.name} is on {node_name}, {image.digest}."
+
+
+def chain_ids(image: archive.Image) -> list[str]:
+    """For each layer, the name under which a node keeps it unpacked on top of those below."""
+    chain = ""
+    found = []
+    for layer in image.layers:
+        digest = layer.descriptor.digest
+        joined = f"{chain} {digest}" if chain else digest
+        chain = f"sha256:{hashlib.sha256(joined.encode()).hexdigest()}" if chain else digest
+        found.append(chain)
+    return found
