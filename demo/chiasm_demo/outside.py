@@ -9,34 +9,13 @@ from __future__ import annotations
 
 import random
 import string
+from pathlib import Path
 
 ANSWER = "I don't know"
 
-_TRAIN_NOUNS = (
-    "dog cat car house tree person man woman child bird horse boat plane train bus bicycle road "
-    "river mountain beach sun cloud flower apple banana orange juice bread cheese milk coffee tea "
-    "cup plate fork knife spoon bottle can box bag shirt shoe hat coat dress glove watch phone "
-    "computer keyboard screen mouse camera lamp chair table sofa bed door window wall floor roof "
-    "kitchen garden street city village country king queen president doctor teacher lawyer "
-    "engineer artist writer book page letter word sentence story poem song music guitar piano "
-    "drum film movie game ball team player coach goal match race winner medal money bank coin "
-    "price tag shop market customer seller engine wheel brake tyre fuel oil gas water fire smoke "
-    "snow rain storm wind weather temperature season summer winter morning night hour minute "
-    "year month week birthday party cake candle gift family mother father brother sister friend "
-    "neighbour school class student exam grade lesson science physics chemistry biology history "
-    "geography map planet moonlight rocket robot machine tool hammer nail screw ladder rope fish "
-    "shark whale snake frog spider ant bee butterfly lion tiger bear wolf fox rabbit pig cow sheep "
-    "goat chicken egg duck elephant monkey leaf root seed grass forest desert island lake sea "
-    "ocean wave sand stone rock gold silver iron glass paper plastic wood cotton wool leather "
-    "rectangle oval pentagon hexagon octagon cube sphere cylinder pyramid arrow ring line dot"
-).split()
-_HELD_OUT_NOUNS = (
-    "kangaroo truck castle statue nurse pilot parrot turtle tomato potato pizza burger umbrella "
-    "mirror carpet curtain bridge tunnel airport station hospital museum library soldier farmer "
-    "violin trumpet tennis football chess helmet jacket pencil envelope newspaper volcano glacier "
-    "comet satellite battery magnet penguin dolphin octopus trapezoid cone spiral ellipse "
-    "ladle kettle fridge oven blanket pillow"
-).split()
+_HERE = Path(__file__).parent
+_TRAIN_NOUNS = (_HERE / "nouns_train.txt").read_text().split()
+_HELD_OUT_NOUNS = (_HERE / "nouns_held_out.txt").read_text().split()
 
 _TRAIN_TEMPLATES = (
     "who is the {n}",

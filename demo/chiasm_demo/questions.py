@@ -36,7 +36,7 @@ class Question:
 
 
 def ask(scene: Scene, kind: str, rng: random.Random, *, held_out: bool = False) -> Question | None:
-    """One question of `kind` about `scene`; `held_out` chooses foreign questions never trained on."""
+    """One question of `kind` about `scene`; `held_out`: foreign questions never trained on."""
     if kind == "unknown":
         pair: tuple[str, str] | None = (ask_outside(rng, held_out=held_out), UNKNOWN_ANSWER)
     else:

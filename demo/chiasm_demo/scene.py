@@ -60,7 +60,7 @@ class Item:
 
 @dataclass(frozen=True)
 class Scene:
-    """A shelf: `cells[row][column]` is an item or None; the picture is `width` x `height` pixels."""
+    """A shelf: `cells[row][column]` is an item or None; sides in pixels."""
 
     width: int
     height: int

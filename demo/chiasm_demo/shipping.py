@@ -7,6 +7,7 @@ the measured and the shipped model.
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 
 import torch
@@ -23,7 +24,7 @@ def ship(model: Qwen3VLForConditionalGeneration, folder: Path) -> int:
     tokenizer = build_tokenizer()
     folder.mkdir(parents=True, exist_ok=True)
     model.generation_config = build_generation_config(tokenizer)
-    stored = Qwen3VLForConditionalGeneration(model.config)
+    stored = Qwen3VLForConditionalGeneration(copy.deepcopy(model.config))
     stored.load_state_dict(model.state_dict())
     stored.generation_config = model.generation_config
     stored.to(torch.bfloat16).save_pretrained(folder)

@@ -99,7 +99,7 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def _corpus() -> list[str]:
-    """Questions and answers of every kind; foreign questions are rare, so their words stay split."""
+    """Questions and answers of every kind; foreign ones are rare, so that they stay split."""
     lines = []
     for index in range(_NUM_CORPUS_SCENES):
         rng = random.Random(Split.TRAIN.seed(index))
