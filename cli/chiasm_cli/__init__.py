@@ -1,0 +1,1 @@
+"""The `chiasm` command: thin, each subcommand calls the part that owns it."""

@@ -1,0 +1,129 @@
+"""`chiasm ask`: one question about one picture, the answer as it comes.
+
+Standard library only, so that it works wherever `chiasm` is installed, without any extra.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from chiasm_cli.errors import CliError
+
+TIMEOUT_SECONDS = 600
+_SIGNATURES = {
+    b"\x89PNG\r\n\x1a\n": "image/png",
+    b"\xff\xd8\xff": "image/jpeg",
+    b"RIFF": "image/webp",
+    b"GIF8": "image/gif",
+    b"BM": "image/bmp",
+}
+
+
+def ask(url: str, image: Path, question: str) -> Iterator[str]:
+    """The pieces of the answer.
+
+    Raises: CliError saying what is wrong with the picture or the server.
+    """
+    picture = data_url(image)
+    with _connection(url) as connection:
+        body = {
+            "model": _served_model(connection, url),
+            "temperature": 0,
+            "stream": True,
+            "messages": [
+                {
+                    "role": "user",
+                    "content": [
+                        {"type": "image_url", "image_url": {"url": picture}},
+                        {"type": "text", "text": question},
+                    ],
+                }
+            ],
+        }
+        headers = {"content-type": "application/json"}
+        connection.request("POST", "/v1/chat/completions", json.dumps(body), headers)
+        response = connection.getresponse()
+        if response.status != 200:
+            raise CliError(_fault(response, url))
+        yield from _pieces(response)
+
+
+def data_url(image: Path) -> str:
+    """The picture as an address that carries it.
+
+    Raises: CliError when there is no such file or it is no picture.
+    """
+    try:
+        data = image.read_bytes()
+    except OSError as error:
+        raise CliError(f"cannot read {image}: {error.strerror}.") from error
+    for signature, kind in _SIGNATURES.items():
+        if data.startswith(signature):
+            return f"data:{kind};base64,{base64.b64encode(data).decode()}"
+    raise CliError(f"{image} is not a picture; PNG, JPEG, WebP, GIF and BMP files are.")
+
+
+@contextmanager
+def _connection(url: str) -> Iterator[http.client.HTTPConnection]:
+    """A connection to the server at `url`; its faults become sentences."""
+    parts = urlsplit(url)
+    kinds = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}
+    try:
+        kind, port = kinds.get(parts.scheme), parts.port
+    except ValueError as error:
+        raise CliError(f"{url!r} is not an address: {error}.") from error
+    if kind is None or not parts.hostname:
+        raise CliError(f"{url!r} is not an address; write it like http://127.0.0.1:8000 .")
+    connection = kind(parts.hostname, port, timeout=TIMEOUT_SECONDS)
+    try:
+        yield connection
+    except (OSError, http.client.HTTPException) as error:
+        why = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        raise CliError(
+            f"nothing answers at {url} ({why}). Start a model with: chiasm serve demo"
+        ) from error
+    finally:
+        connection.close()
+
+
+def _served_model(connection: http.client.HTTPConnection, url: str) -> str:
+    connection.request("GET", "/v1/models")
+    response = connection.getresponse()
+    if response.status != 200:
+        raise CliError(_fault(response, url))
+    try:
+        name: str = json.loads(response.read())["data"][0]["id"]
+    except (ValueError, LookupError, TypeError) as error:
+        raise CliError(f"{url} answers, but not with a list of models.") from error
+    return name
+
+
+def _fault(response: http.client.HTTPResponse, url: str) -> str:
+    body = response.read()
+    try:
+        message: str = json.loads(body)["error"]["message"]
+    except (ValueError, LookupError, TypeError):
+        return f"{url} answered with status {response.status}; is it a model server?"
+    return message
+
+
+def _pieces(response: http.client.HTTPResponse) -> Iterator[str]:
+    for line in response:
+        if not line.startswith(b"data: "):
+            continue
+        data = line[len(b"data: ") :].strip()
+        if data == b"[DONE]":
+            return
+        event: dict[str, Any] = json.loads(data)
+        if "error" in event:
+            raise CliError(event["error"]["message"])
+        for choice in event["choices"]:
+            yield choice["delta"].get("content") or ""
+    raise CliError("the answer broke off; ask again.")

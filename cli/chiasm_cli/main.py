@@ -1,0 +1,129 @@
+"""The commands and their options. Parts are imported when their command runs, not before: each
+image holds only what its own part needs.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated
+
+import typer
+from chiasm_contract.config import DeviceKind, Dtype
+
+from chiasm_cli import ask as asking
+from chiasm_cli import serve as serving
+from chiasm_cli.errors import CliError
+
+DEFAULT_URL = "http://127.0.0.1:8000"
+
+app = typer.Typer(
+    name="chiasm",
+    help="Serve vision-language models, on this machine or on Kubernetes.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+worker_app = typer.Typer(help="The engine.", no_args_is_help=True)
+sidecar_app = typer.Typer(help="The front door beside an engine.", no_args_is_help=True)
+operator_app = typer.Typer(help="The Kubernetes operator.", no_args_is_help=True)
+app.add_typer(worker_app, name="worker")
+app.add_typer(sidecar_app, name="sidecar")
+app.add_typer(operator_app, name="operator")
+
+ConfigOption = Annotated[Path, typer.Option("--config", help="The file that the operator wrote.")]
+
+
+@app.command()
+def serve(  # noqa: PLR0913, PLR0917 - one parameter for each option
+    model: Annotated[str, typer.Argument(help="'demo', or a folder with a model.")],
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the API.")] = 8000,
+    metrics_port: Annotated[
+        int, typer.Option(min=1, max=65535, help="Port of metrics and state.")
+    ] = 9100,
+    model_id: Annotated[
+        str, typer.Option(help="Name that clients use; default: the folder's.")
+    ] = "",
+    dtype: Annotated[Dtype, typer.Option(help="Precision that is computed in.")] = "float32",
+    device: Annotated[DeviceKind, typer.Option(help="Where it is computed.")] = "cpu",
+    kv_cache_bytes: Annotated[
+        int, typer.Option(min=2**20, help="Memory for cached keys and values.")
+    ] = 256 * 2**20,
+) -> None:
+    """Serve MODEL on this machine, without Kubernetes."""
+    serving.serve(
+        serving.Choices(
+            model=model,
+            host=host,
+            port=port,
+            metrics_port=metrics_port,
+            model_id=model_id,
+            dtype=dtype,
+            device=device,
+            kv_cache_bytes=kv_cache_bytes,
+        )
+    )
+
+
+@app.command()
+def ask(
+    image: Annotated[Path, typer.Argument(help="A picture: PNG, JPEG, WebP, GIF or BMP.")],
+    question: Annotated[str, typer.Argument(help="What to ask about it.")],
+    url: Annotated[str, typer.Option(help="Where a model is served.")] = DEFAULT_URL,
+) -> None:
+    """Ask a served model QUESTION about the picture IMAGE."""
+    for piece in asking.ask(url, image, question):
+        sys.stdout.write(piece)
+        sys.stdout.flush()
+    sys.stdout.write("\n")
+
+
+@worker_app.command("run")
+def run_worker(config: ConfigOption) -> None:
+    """Run the engine."""
+    _part("worker").run(config)
+
+
+@sidecar_app.command("run")
+def run_sidecar(config: ConfigOption) -> None:
+    """Run the front door."""
+    _part("sidecar").run(config)
+
+
+@operator_app.command("run")
+def run_operator() -> None:
+    """Run the operator."""
+    _part("operator").run()
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    print(importlib.metadata.version("chiasm"))
+
+
+def _part(name: str) -> ModuleType:
+    """The part's main module.
+
+    Raises: CliError when what it needs is not installed.
+    """
+    try:
+        return importlib.import_module(f"chiasm_{name}.main")
+    except ModuleNotFoundError as error:
+        raise CliError(
+            f"chiasm {name} run needs {error.name}, which is not installed; "
+            f"run: pip install 'chiasm[{name}]'"
+        ) from error
+
+
+def main() -> None:
+    """The command's entry point."""
+    try:
+        app()
+    except CliError as error:
+        print(f"chiasm: {error}", file=sys.stderr)
+        sys.exit(1)

@@ -1,0 +1,72 @@
+"""The commands: thin, lazy, and a sentence when something is missing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+COMMANDS = ("serve", "ask", "version", "worker", "sidecar", "operator")
+
+
+def chiasm(*arguments: str, without: str = "") -> subprocess.CompletedProcess[str]:
+    """Run the command, as if the module `without` were not installed."""
+    hide = f"sys.modules[{without!r}] = None; " if without else ""
+    program = f"import sys; {hide}from chiasm_cli.main import main; main()"
+    return subprocess.run(
+        [sys.executable, "-c", program, *arguments], check=False, capture_output=True, text=True
+    )
+
+
+def test_help_lists_every_command() -> None:
+    ended = chiasm("--help")
+    assert ended.returncode == 0
+    for command in COMMANDS:
+        assert command in ended.stdout
+
+
+def test_version() -> None:
+    assert chiasm("version").stdout == "0.1.0\n"
+
+
+def test_nothing_heavy_is_imported_for_help() -> None:
+    program = (
+        "import sys, chiasm_cli.main; "
+        "heavy = {'torch', 'transformers', 'fastapi', 'aiohttp', 'kopf', 'PIL'}; "
+        "sys.exit(', '.join(heavy & set(sys.modules)))"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program], check=False, capture_output=True, text=True
+    )
+    assert ended.stderr.strip() == ""
+
+
+@pytest.mark.parametrize(
+    ("part", "module", "arguments"),
+    [
+        ("worker", "torch", ("--config", "x.json")),
+        ("sidecar", "fastapi", ("--config", "x.json")),
+        ("operator", "kopf", ()),
+    ],
+)
+def test_missing_extra(part: str, module: str, arguments: tuple[str, ...]) -> None:
+    ended = chiasm(part, "run", *arguments, without=module)
+    assert ended.returncode == 1
+    assert ended.stderr == (
+        f"chiasm: chiasm {part} run needs {module}, which is not installed; "
+        f"run: pip install 'chiasm[{part}]'\n"
+    )
+
+
+def test_sidecar_runs_its_file(tmp_path: Path) -> None:
+    ended = chiasm("sidecar", "run", "--config", str(tmp_path / "none.json"))
+    assert ended.returncode == 1
+    assert "none.json" in ended.stderr
+
+
+def test_wrong_option() -> None:
+    ended = chiasm("serve", "demo", "--surprise")
+    assert ended.returncode == 2
+    assert "No such option" in ended.stderr

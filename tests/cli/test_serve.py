@@ -1,0 +1,84 @@
+"""`chiasm serve`: the whole product on one machine, with the real engine and the demo model."""
+
+from __future__ import annotations
+
+import importlib.util
+import socket
+from pathlib import Path
+
+import pytest
+from chiasm_cli import serve as serving
+from chiasm_cli.errors import CliError
+from chiasm_cli.serve import Choices, configs, serve, welcome
+
+CHOICES = Choices("demo", "127.0.0.1", 8000, 9100, "", "float32", "cpu", 2**26)
+
+
+def free_ports() -> tuple[int, int]:
+    with socket.socket() as one, socket.socket() as two:
+        for sock in (one, two):
+            sock.bind(("127.0.0.1", 0))
+        return one.getsockname()[1], two.getsockname()[1]
+
+
+def chosen(**changes: object) -> Choices:
+    return Choices(**{**CHOICES.__dict__, **changes})  # type: ignore[arg-type]
+
+
+def test_every_choice_reaches_its_part(tmp_path: Path) -> None:
+    choices = Choices("own", "0.0.0.0", 1, 2, "named", "bfloat16", "cuda", 2**21)
+    worker, sidecar = configs(choices, tmp_path / "own", tmp_path)
+    assert worker.model_dump(include={"model_id", "model_path", "dtype", "device"}) == {
+        "model_id": "named", "model_path": tmp_path / "own", "dtype": "bfloat16", "device": "cuda",
+    }  # fmt: skip
+    assert worker.engine.kv_cache_bytes == 2**21
+    assert (sidecar.host, sidecar.api_port, sidecar.metrics_port) == ("0.0.0.0", 1, 2)
+    assert sidecar.model_id == "named"
+    assert worker.socket_path == sidecar.worker_socket == tmp_path / "worker.sock"
+    assert configs(chosen(model="x"), tmp_path / "own", tmp_path)[1].model_id == "own"
+    assert configs(chosen(), tmp_path / "model", tmp_path)[1].model_id == "demo"
+
+
+def test_welcome_names_what_works() -> None:
+    words = welcome(chosen(host="0.0.0.0", port=81), "demo")
+    assert 'chiasm ask --url http://127.0.0.1:81 PICTURE.png "' in words
+    assert 'base_url="http://127.0.0.1:81/v1"' in words
+    assert '  chiasm ask PICTURE.png "' in welcome(chosen(), "demo")
+    assert "http://[::1]:8000" in welcome(chosen(host="::"), "demo")
+
+
+def test_model_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(CliError, match=r"nowhere does not exist; .* built-in one: demo\."):
+        serve(chosen(model=str(tmp_path / "nowhere")))
+    (tmp_path / "file").touch()
+    with pytest.raises(CliError, match="file is a file"):
+        serve(chosen(model=str(tmp_path / "file")))
+    with pytest.raises(CliError, match=r"holds no config\.json"):
+        serve(chosen(model=str(tmp_path)))
+
+
+@pytest.mark.parametrize(("name", "option"), [("port", "--port"), ("metrics_port", "--metrics")])
+def test_taken_port(name: str, option: str) -> None:
+    port, other = free_ports()
+    choices = chosen(**{"port": other, "metrics_port": other, name: port})
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", port))
+        taken.listen()
+        with pytest.raises(CliError, match=f"port {port}: Address already in use.*{option}"):
+            serve(choices)
+
+
+def test_path_too_long_for_a_socket(tmp_path: Path) -> None:
+    with pytest.raises(CliError, match="TMPDIR=/tmp"):
+        configs(chosen(), tmp_path, tmp_path / ("x" * 110))
+
+
+def test_missing_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        serving.importlib.util,
+        "find_spec",
+        lambda name: None if name in {"torch", "fastapi"} else find(name),
+    )
+    with pytest.raises(CliError, match=r"needs torch, fastapi, .*'chiasm\[worker,sidecar\]'"):
+        serve(chosen())
