@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from chiasm_cluster import state, teardown
+from chiasm_cluster import state, status, teardown
 from chiasm_cluster.errors import ClusterError
 from chiasm_cluster.images import load, requirements
 from chiasm_cluster.settings import Settings
@@ -72,6 +72,8 @@ def _run(options: argparse.Namespace) -> None:
             _up(options)
         case "down":
             teardown.down(options.name, cache_dir, _say, purge=options.purge)
+        case "status":
+            _say(status.describe(state.required(options.name)))
         case "load":
             load.load(state.required(options.name), options.images, cache_dir, _say)
         case "archive":

@@ -103,6 +103,11 @@ class Cluster(BaseModel):
         return self.state_dir / "kubeconfig"
 
     @property
+    def kubectl(self) -> list[str]:
+        """kubectl, acting as the administrator; its arguments follow."""
+        return [str(self.binaries / "kubectl"), f"--kubeconfig={self.kubeconfig}"]
+
+    @property
     def nodes(self) -> list[Node]:
         """The nodes; the first also runs the control plane."""
         return [

@@ -12,7 +12,9 @@ import shutil
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable
+from http import HTTPStatus
 from pathlib import Path
 from string import Template
 
@@ -131,7 +133,7 @@ def _path() -> str:
 
 def _wait_ready(cluster: Cluster) -> None:
     """Wait until the API server, DNS, every node and the default service account are ready."""
-    kubectl = [cluster.binaries / "kubectl", "--kubeconfig", cluster.kubeconfig]
+    kubectl = cluster.kubectl
 
     def api_is_ready() -> bool:
         return succeeds([*kubectl, "get", "--raw", "/readyz", "--request-timeout=3s"])
@@ -151,12 +153,22 @@ def _wait_ready(cluster: Cluster) -> None:
         cluster,
     )
     run([*kubectl, "apply", "-f", "-"], stdin=manifest)
+    _wait_for("the cluster's DNS", lambda: _answers(control_plane.dns_ready_url(cluster)), cluster)
     _wait_for("the nodes", nodes_are_ready, cluster)
     _wait_for(
         "the default service account",
         lambda: succeeds([*kubectl, "get", "serviceaccount", "default"]),
         cluster,
     )
+
+
+def _answers(url: str) -> bool:
+    """Whether a GET of `url` succeeds."""
+    try:
+        with urllib.request.urlopen(url, timeout=2) as answer:  # noqa: S310 -- an address of ours
+            return bool(answer.status == HTTPStatus.OK)
+    except OSError:
+        return False
 
 
 def _ready_nodes(node_list: str) -> set[str]:
@@ -183,7 +195,7 @@ def _wait_for(what: str, holds: Callable[[], bool], cluster: Cluster) -> None:
                 )
         if time.monotonic() > deadline:
             raise ClusterError(
-                f"Waited {_PATIENCE_SECONDS:.0f} s for {what} of cluster {cluster.name!r}; its logs "
-                f"are in {cluster.nodes[0].state_dir}/logs."
+                f"Waited {_PATIENCE_SECONDS:.0f} s for {what} of cluster {cluster.name!r}; its "
+                f"logs are in {cluster.nodes[0].state_dir}/logs."
             )
         time.sleep(0.2)

@@ -52,8 +52,8 @@ def remove(name: str, root: Path = ROOT, patience_seconds: float = 10) -> None:
                 break
             if time.monotonic() > deadline:
                 raise ClusterError(
-                    f"The control group {left} still holds processes after {patience_seconds:.0f} s; "
-                    f"see {left}/cgroup.procs."
+                    f"The control group {left} still holds processes after "
+                    f"{patience_seconds:.0f} s; see {left}/cgroup.procs."
                 )
             time.sleep(0.05)
 

@@ -50,6 +50,16 @@ class Process:
         """Whether it still runs."""
         return Process.of(self.pid) == self
 
+    @property
+    def innermost_pid(self) -> int | None:
+        """Its id in its own process namespace; None when it is gone."""
+        try:
+            text = (_PROC / str(self.pid) / "status").read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            return None
+        numbers = next(line for line in text.splitlines() if line.startswith("NSpid:"))
+        return int(numbers.split()[-1])
+
     def children(self) -> list[Process]:
         """Its direct children."""
         found = []
@@ -97,3 +107,12 @@ def _stat(pid: int) -> list[str] | None:
     except (FileNotFoundError, ProcessLookupError):
         return None
     return text.rpartition(")")[2].split()
+
+
+def memory_bytes(pid: int) -> int:
+    """The memory that is resident for process `pid`; 0 when it is gone."""
+    try:
+        resident = (_PROC / str(pid) / "statm").read_text().split()[1]
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return int(resident) * os.sysconf("SC_PAGE_SIZE")

@@ -21,7 +21,7 @@ _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 @dataclass(frozen=True)
 class Need:
-    """Something to be found on this machine (a program or a file) and the package that brings it."""
+    """A program or file to be found on this machine, and the package that brings it."""
 
     package: str
     program: str = ""
@@ -92,8 +92,8 @@ def require_disk(folder: Path, needed_bytes: int, purpose: str) -> None:
     free = shutil.disk_usage(folder).free
     if free < needed_bytes:
         raise ClusterError(
-            f"{purpose} needs {needed_bytes / GIB:.0f} GiB in {folder} and {free / GIB:.1f} GiB are "
-            "free; make room, or set XDG_CACHE_HOME to a folder on a larger disk."
+            f"{purpose} needs {needed_bytes / GIB:.0f} GiB in {folder} and {free / GIB:.1f} GiB "
+            "are free; make room, or set XDG_CACHE_HOME to a folder on a larger disk."
         )
 
 

@@ -126,11 +126,11 @@ class _Reader:
     def _run(self, instruction: _Instruction) -> None:
         cache_dirs = []
         for flag in instruction.flags:
-            found = re.fullmatch(r"--mount=type=cache,target=(/\S+)", flag)
+            found = re.fullmatch(r"--mount=type=cache,target=(/root/\.cache/\w+)", flag)
             if found is None:
                 raise ValueError(
                     f"line {instruction.line}: RUN {flag} is not understood; use "
-                    "--mount=type=cache,target=/FOLDER."
+                    "--mount=type=cache,target=/root/.cache/NAME."
                 )
             cache_dirs.append(found[1])
         environment = {**self._scope, **self._recipe.environment}

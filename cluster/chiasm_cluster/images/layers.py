@@ -44,7 +44,7 @@ class LayerBuilder:
     def __init__(self, context: Path, cache_dir: Path, base: BaseImage) -> None:
         self._context = context
         self._folder = cache_dir / "layers"
-        self._run_cache = cache_dir / "run-cache"
+        self._user_cache = cache_dir.parents[1]
         self._base = base
 
     def layers(self, recipe: Recipe) -> tuple[archive.Layer, ...]:
@@ -135,7 +135,7 @@ class LayerBuilder:
             binds.append([str(_HOST_CA_FILE), _CA_FILE])
             environment |= {"SSL_CERT_FILE": _CA_FILE, "PIP_CERT": _CA_FILE}
         for target in step.cache_dirs:
-            source = self._run_cache / target.strip("/").replace("/", "-")
+            source = self._user_cache / Path(target).name  # /root/.cache/uv: the user's own
             source.mkdir(parents=True, exist_ok=True)
             binds.append([str(source), target])
         for folder in (work, root):

@@ -8,6 +8,7 @@ import tomllib
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from chiasm_cluster.errors import ClusterError
@@ -88,9 +89,7 @@ def load(
             else:
                 for node_name, store in stores.items():
                     with Path(name).open("rb") as source:
-                        store.import_stream(
-                            lambda out, source=source: shutil.copyfileobj(source, out)
-                        )
+                        store.import_stream(partial(shutil.copyfileobj, source))
                     say(f"{name} is on {node_name}.")
 
 

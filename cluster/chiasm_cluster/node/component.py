@@ -14,8 +14,8 @@ from pathlib import Path
 class Component:
     """One program that a node keeps running.
 
-    It starts once everything in `wait_for` answers: "tcp://HOST:PORT", "unix:///PATH" or
-    "file:///PATH".
+    It starts once everything in `wait_for` answers: "tcp://HOST:PORT", "https://HOST...",
+    "unix:///PATH" or "file:///PATH".
     """
 
     name: str

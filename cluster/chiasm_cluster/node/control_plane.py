@@ -18,16 +18,18 @@ from chiasm_cluster.node.component import Component
 from chiasm_cluster.state import Cluster
 
 _COREFILE = """\
-.:53 {{
-    errors
+cluster.local:53 in-addr.arpa:53 ip6.arpa:53 {{
     bind {address}
+    errors
     ready {address}:8181
     kubernetes cluster.local in-addr.arpa ip6.arpa {{
         kubeconfig {kubeconfig}
         pods insecure
-        fallthrough in-addr.arpa ip6.arpa
     }}
     cache 5
+}}
+.:53 {{
+    bind {address}
     template ANY ANY . {{
         rcode NXDOMAIN
     }}
@@ -77,6 +79,11 @@ def write_credentials(cluster: Cluster) -> None:
         write_kubeconfig(path, cluster.api_url, authority.pair.certificate, pair, context)
 
 
+def dns_ready_url(cluster: Cluster) -> str:
+    """Answers with success once CoreDNS knows every Service."""
+    return f"http://{cluster.api_address}:8181/ready"
+
+
 def write_corefile(cluster: Cluster) -> Path:
     """Write CoreDNS's configuration; every name outside the cluster does not exist."""
     path = cluster.state_dir / "Corefile"
@@ -87,7 +94,7 @@ def write_corefile(cluster: Cluster) -> Path:
 
 def components(cluster: Cluster) -> list[Component]:
     """The programs of the control plane."""
-    api = f"tcp://{cluster.api_address}:6443"
+    api = f"{cluster.api_url}/readyz"
     corefile = write_corefile(cluster)
     binaries = cluster.binaries
     return [

@@ -144,7 +144,7 @@ def components(cluster: Cluster, node: Node) -> list[Component]:
                   environment=path),
         Component("kubelet", kubelet, waits, path),
         Component("kube-proxy", [f"{binaries}/kube-proxy", f"--config={state}/kube-proxy.yaml"],
-                  [api], path),
+                  [f"{cluster.api_url}/readyz"], path),
     ]  # fmt: skip
 
 
