@@ -93,5 +93,6 @@ def registry(chosen: Settings, make_supervisor: SupervisorFactory) -> kopf.Opera
         kopf.on.event(kind.group, version, kind.plural, registry=handlers, id=kind.plural)(
             child_changed
         )
-    logging.getLogger("kopf.objects").setLevel(logging.WARNING)
+    for noisy in ("kopf.objects", "kopf.activities", "aiohttp.access"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
     return handlers

@@ -31,7 +31,7 @@ def run() -> None:
     kopf.configure(
         debug=settings.log_level == "DEBUG",
         quiet=settings.log_level in {"WARNING", "ERROR"},
-        log_format=kopf.LogFormat.JSON if settings.log_format == "json" else kopf.LogFormat.PLAIN,
+        log_format=kopf.LogFormat.JSON if settings.log_format == "json" else kopf.LogFormat.FULL,
     )
     kopf.run(
         registry=handlers.registry(settings, lambda: _supervisor(settings)),

@@ -18,6 +18,14 @@ from chiasm_operator.resource import Manifest
 _QUANTITY_PARENTS = {"requests", "limits", "sizeLimit"}
 
 
+def _amount(text: Any) -> Any:
+    """`text` by value; a spelling that we do not write ourselves, such as 1e3, counts as it is."""
+    try:
+        return quantity.parse(text)
+    except ValueError:
+        return text
+
+
 def stamped(manifest: Manifest) -> dict[str, Any]:
     """`manifest` with the digest of itself as an annotation."""
     text = json.dumps(manifest, sort_keys=True, separators=(",", ":"))
@@ -44,5 +52,5 @@ def differs(desired: Any, live: Any, *, quantities: bool = False) -> bool:
             for mine, theirs in zip(desired, live, strict=True)
         )
     if quantities and live is not None:
-        return quantity.parse(desired) != quantity.parse(live)
+        return _amount(desired) != _amount(live)
     return bool(desired != live and not (desired == "" and live is None))

@@ -31,6 +31,8 @@ _NOT_SERVING: Any = {
 def revision(spec: Spec, images: Images) -> str:
     """`v1-` and ten hex digits; usable as a label value and in names."""
     serving = spec.model_dump(exclude=_NOT_SERVING, exclude_defaults=True, context=CANONICAL)
+    # A section of which only left-out fields were set is a section at its defaults.
+    serving = {name: section for name, section in serving.items() if section != {}}
     content = {"spec": serving, "worker": images.worker, "sidecar": images.sidecar}
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
     digest = hashlib.sha256(f"{REVISION_VERSION}:{canonical}".encode()).hexdigest()

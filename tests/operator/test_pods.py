@@ -1,0 +1,169 @@
+"""What is said about a pod that does not become ready."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from chiasm_contract.conditions import Reason
+from chiasm_contract.messages import PodState
+from chiasm_operator.reconcile.pods import diagnose
+from chiasm_operator.render import Target
+
+MakeTarget = Callable[..., Target]
+MakePod = Callable[..., dict[str, Any]]
+
+
+def waiting(name: str, reason: str, message: str = "") -> dict[str, Any]:
+    return {"name": name, "state": {"waiting": {"reason": reason, "message": message}}}
+
+
+def ended(code: int, **more: Any) -> dict[str, Any]:
+    return {
+        "name": "worker",
+        "restartCount": 2,
+        "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+        "lastState": {"terminated": {"exitCode": code, "reason": "Error", **more}},
+    }
+
+
+def unscheduled(message: str) -> dict[str, Any]:
+    return {"type": "PodScheduled", "status": "False", "message": message}
+
+
+CLAIM = '0/1 nodes are available: persistentvolumeclaim "models" not found. preemption: 0/1 ...'
+
+
+@pytest.mark.parametrize(
+    ("pod", "reason", "words"),
+    [
+        (
+            {"conditions": [unscheduled(CLAIM)]},
+            Reason.CLAIM_NOT_FOUND,
+            "PersistentVolumeClaim 'models' (spec.model.source.path.claimName) does not exist in "
+            "namespace 'vision'",
+        ),
+        (
+            {"conditions": [unscheduled("0/1 nodes are available: 1 Insufficient memory.")]},
+            Reason.UNSCHEDULABLE,
+            "Pod pod-1 fits on no node: 0/1 nodes are available: 1 Insufficient memory.",
+        ),
+        (
+            {"init_statuses": [waiting("sidecar", "ErrImagePull", "no such host")]},
+            Reason.IMAGE_PULL_FAILED,
+            "Image 'example.com/sidecar:1' of container sidecar cannot be pulled: no such host",
+        ),
+        (
+            {"statuses": [waiting("worker", "ImagePullBackOff")]},
+            Reason.IMAGE_PULL_FAILED,
+            "Image 'example.com/worker:1' of container worker cannot be pulled",
+        ),
+        (
+            {"statuses": [waiting("worker", "CreateContainerConfigError", "configmap gone")]},
+            Reason.CONTAINER_CANNOT_START,
+            "container worker cannot start: configmap gone",
+        ),
+        (
+            {"statuses": [ended(1, message="No config.json in /models/qwen.\n")]},
+            Reason.MODEL_LOAD_FAILED,
+            "Pod pod-1: No config.json in /models/qwen.",
+        ),
+        (
+            {"statuses": [ended(137, reason="OOMKilled")]},
+            Reason.CRASH_LOOP,
+            "container worker ended with code 137 (OOMKilled) and was restarted 2 times",
+        ),
+    ],
+)
+def test_what_is_named(
+    pod: dict[str, Any], reason: Reason, words: str, make_target: MakeTarget, make_pod: MakePod
+) -> None:
+    target = make_target()
+    problem = diagnose(target, make_pod(target, **pod), None, ())
+    assert problem is not None
+    assert problem.reason is reason
+    assert words in problem.message
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        {},
+        {"statuses": [waiting("worker", "PodInitializing")]},
+        {"statuses": [{"name": "worker", "started": True, "state": {"running": {}}}]},
+        {"statuses": [ended(1) | {"started": True, "state": {"running": {}}}]},
+        {"statuses": [ended(0)]},
+    ],
+    ids=["new", "initializing", "running", "recovered", "ended well"],
+)
+def test_a_pod_that_is_starting_has_no_problem(
+    pod: dict[str, Any], make_target: MakeTarget, make_pod: MakePod
+) -> None:
+    target = make_target()
+    assert diagnose(target, make_pod(target, **pod), None, ()) is None
+
+
+def test_a_crash_is_remembered_until_the_container_is_up(
+    make_target: MakeTarget, make_pod: MakePod
+) -> None:
+    target = make_target()
+    restarting = ended(1, message="Bad.") | {"started": False, "state": {"running": {}}}
+    problem = diagnose(target, make_pod(target, statuses=[restarting]), None, ())
+    assert problem is not None
+    assert problem.reason is Reason.MODEL_LOAD_FAILED
+
+
+@pytest.mark.parametrize(
+    ("reason", "expected"),
+    [
+        ("IdentityMismatch", Reason.IDENTITY_MISMATCH),
+        ("ProbePictureFailed", Reason.PROBE_PICTURE_FAILED),
+        ("ModelLoadFailed", Reason.MODEL_LOAD_FAILED),
+        ("WorkerStarting", None),
+        ("WorkerUnavailable", None),
+    ],
+)
+def test_the_sidecars_word_counts(
+    reason: str,
+    expected: Reason | None,
+    make_target: MakeTarget,
+    make_pod: MakePod,
+    make_state: Callable[..., PodState],
+) -> None:
+    target = make_target()
+    state = make_state(reason=reason, message="compute_dtype is 'float32'.")
+    problem = diagnose(target, make_pod(target), state, ())
+    assert (problem.reason if problem else None) is expected
+    assert expected is None or "compute_dtype" in (problem.message if problem else "")
+
+
+def test_a_volume_that_cannot_be_mounted_is_told(
+    make_target: MakeTarget, make_pod: MakePod
+) -> None:
+    target = make_target("claim")
+    event = {"reason": "FailedMount", "message": "MountVolume.SetUp failed: no such device"}
+    problem = diagnose(target, make_pod(target), None, [event])
+    assert problem is not None
+    assert problem.reason is Reason.VOLUME_NOT_MOUNTED
+    assert "no such device" in problem.message
+
+
+def test_a_model_image_is_told_by_its_field(make_target: MakeTarget, make_pod: MakePod) -> None:
+    target = make_target("complete")
+    source = target.spec.model.source.image
+    assert source is not None
+    text = f'failed to pull image "{source.reference}": not found'
+    for pod, events in (
+        (make_pod(target, statuses=[waiting("worker", "ImagePullBackOff", text)]), ()),
+        (make_pod(target), [{"reason": "Failed", "message": text}]),
+    ):
+        problem = diagnose(target, pod, None, events)
+        assert problem is not None
+        assert problem.reason is Reason.IMAGE_PULL_FAILED
+        assert "spec.model.source.image.reference" in problem.message
+
+
+def test_a_ready_pod_has_no_problem(make_target: MakeTarget, make_pod: MakePod) -> None:
+    target = make_target()
+    assert diagnose(target, make_pod(target, ready=True, statuses=[ended(1)]), None, ()) is None

@@ -1,0 +1,271 @@
+"""What is rendered: golden files, every spec leaf has an effect, pods are locked down."""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chiasm_contract.api.crd import crd
+from chiasm_contract.config import SidecarConfig, WorkerConfig
+from chiasm_operator import render
+from chiasm_operator.render import Target
+from chiasm_operator.resource import InvalidSpec, Manifest, from_manifest, parse_spec
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def load_tool(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def child(target: Target, kind: str) -> Manifest:
+    return next(item for item in render.children(target) if item["kind"] == kind)
+
+
+def pod_spec(target: Target) -> dict[str, Any]:
+    found: dict[str, Any] = child(target, "Deployment")["spec"]["template"]["spec"]
+    return found
+
+
+def test_golden_renders_are_current() -> None:
+    for path, text in load_tool("golden_files").outputs(ROOT).items():
+        assert path.read_text() == text, f"{path.name} is not current; run make generate"
+
+
+# --- every leaf of the spec has an effect ---
+
+
+def spec_leaves() -> Iterator[tuple[str | int, ...]]:
+    """Path of every leaf of the schema; 0 stands for a list's first item."""
+
+    def walk(node: dict[str, Any], path: tuple[str | int, ...]) -> Iterator[tuple[str | int, ...]]:
+        if "properties" in node:
+            for name, item in node["properties"].items():
+                yield from walk(item, (*path, name))
+        elif node.get("type") == "array":
+            yield from walk(node["items"], (*path, 0))
+        else:
+            yield path
+
+    schema = crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    yield from walk(schema["properties"]["spec"], ())
+
+
+def at(node: Any, path: tuple[str | int, ...]) -> Any:
+    for key in path:
+        node = node[key]
+    return node
+
+
+WORDS = {
+    "spec.engine.dtype": "float16",
+    "spec.config.logLevel": "error",
+    "spec.resources.device.type": "amd",
+    "spec.model.source.image.pullPolicy": "Never",
+    "spec.podTemplate.tolerations.0.operator": "Exists",
+    "spec.podTemplate.tolerations.0.effect": "NoSchedule",
+    "spec.engine.blockSize": 64,
+    "spec.engine.kvCacheBytes": "3Gi",
+    "spec.media.maxBodyBytes": "65Mi",
+    "spec.model.modalities.image.maxBytes": "11Mi",
+    "spec.rollout.maxSurge": "51%",
+}
+
+
+def another(value: Any, name: str) -> Any:
+    if name in WORDS:
+        return WORDS[name]
+    match value:
+        case bool():
+            return not value
+        case int():
+            return value + 1
+        case str():
+            return f"{value}x"
+        case dict() if name == "spec.podTemplate.affinity":
+            return {}
+        case dict():
+            key = sorted(value)[0]
+            rest = {other: value[other] for other in value if other != key}
+            return rest or {f"{key}x": value[key]}
+    raise AssertionError(name)
+
+
+def base_of(path: tuple[str | int, ...]) -> str:
+    if path[:3] == ("model", "source", "path"):
+        return "claim"
+    # With a name of its own, a GPU's kind does not show.
+    return "claim" if path == ("resources", "device", "type") else "complete"
+
+
+def rendered(spec: dict[str, Any]) -> str:
+    metadata = {"name": "reader", "namespace": "vision", "uid": "u"}
+    resource = from_manifest({"metadata": metadata, "spec": spec})
+    load = load_tool("golden_files")
+    return json.dumps(render.children(Target(resource, parse_spec(spec), load.IMAGES)))
+
+
+LEAVES = [path for path in spec_leaves() if path != ("model", "source", "builtin")]
+
+
+@pytest.mark.parametrize("path", LEAVES, ids=lambda path: ".".join(map(str, path)))
+def test_every_leaf_changes_what_is_rendered(
+    path: tuple[str | int, ...], load_example: Callable[[str], dict[str, Any]]
+) -> None:
+    spec = load_example(base_of(path))["spec"]
+    other = copy.deepcopy(spec)
+    name = ".".join(["spec", *map(str, path)])
+    at(other, path[:-1])[path[-1]] = another(at(spec, path), name)
+    before, after = rendered(spec), rendered(other)
+    revision = Target(
+        from_manifest({"metadata": {"name": "reader", "namespace": "vision", "uid": "u"}}),
+        parse_spec(spec),
+        load_tool("golden_files").IMAGES,
+    ).revision
+    changed_revision = Target(
+        from_manifest({"metadata": {"name": "reader", "namespace": "vision", "uid": "u"}}),
+        parse_spec(other),
+        load_tool("golden_files").IMAGES,
+    ).revision
+    # Not only the revision's own name may differ: the field must reach a part.
+    assert before.replace(revision, "R") != after.replace(changed_revision, "R"), name
+
+
+def test_the_builtin_source_has_an_effect(make_target: Callable[..., Target]) -> None:
+    config = json.loads(child(make_target(), "ConfigMap")["data"]["worker.json"])
+    assert config["model_path"] == "/opt/chiasm/models/demo"
+    assert not [item for item in pod_spec(make_target())["volumes"] if item["name"] == "model"]
+
+
+# --- what pods look like ---
+
+
+@pytest.mark.parametrize("name", ["minimal", "complete", "claim"])
+def test_configs_are_what_the_parts_read(name: str, make_target: Callable[..., Target]) -> None:
+    data = child(make_target(name), "ConfigMap")["data"]
+    worker = WorkerConfig.model_validate_json(data["worker.json"])
+    sidecar = SidecarConfig.model_validate_json(data["sidecar.json"])
+    assert worker.model_id == sidecar.model_id
+    assert worker.images == sidecar.images
+    assert worker.socket_path == sidecar.worker_socket
+
+
+@pytest.mark.parametrize("name", ["minimal", "complete", "claim"])
+def test_pods_are_locked_down(name: str, make_target: Callable[..., Target]) -> None:
+    spec = pod_spec(make_target(name))
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["runAsUser"] == 10001
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert spec["automountServiceAccountToken"] is False
+    for container in [*spec["initContainers"], *spec["containers"]]:
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+
+
+def test_the_sidecar_is_native_and_the_worker_has_no_port(
+    make_target: Callable[..., Target],
+) -> None:
+    spec = pod_spec(make_target())
+    (sidecar,) = spec["initContainers"]
+    (worker,) = spec["containers"]
+    assert sidecar["restartPolicy"] == "Always"
+    assert sidecar["readinessProbe"]["httpGet"] == {"path": "/ready", "port": "http"}
+    assert "ports" not in worker
+    assert "readinessProbe" not in worker
+
+
+def test_a_gpu_is_asked_for_by_its_resource(make_target: Callable[..., Target]) -> None:
+    def limits(device: dict[str, str]) -> dict[str, str]:
+        target = make_target(resources={"device": device})
+        found: dict[str, str] = pod_spec(target)["containers"][0]["resources"]["limits"]
+        return found
+
+    assert limits({"type": "cpu"}) == {}
+    assert limits({"type": "nvidia"}) == {"nvidia.com/gpu": "1"}
+    assert limits({"type": "amd"}) == {"amd.com/gpu": "1"}
+    assert limits({"type": "nvidia", "resourceName": "nvidia.com/mig-1g"}) == {
+        "nvidia.com/mig-1g": "1"
+    }
+
+
+def test_no_drain_means_no_hook(make_target: Callable[..., Target]) -> None:
+    assert "lifecycle" not in pod_spec(make_target(rollout={"drainSeconds": 0}))["containers"][0]
+
+
+def test_a_single_pod_has_no_disruption_budget(make_target: Callable[..., Target]) -> None:
+    kinds = {item["kind"] for item in render.children(make_target(replicas=1))}
+    assert "PodDisruptionBudget" not in kinds
+    assert len(kinds) == 5
+
+
+def test_a_text_only_model_is_not_probed_with_a_picture(
+    make_target: Callable[..., Target],
+) -> None:
+    model = {"source": {"builtin": "demo"}, "modalities": {"image": {"maxPerPrompt": 0}}}
+    config = json.loads(child(make_target(model=model), "ConfigMap")["data"]["sidecar.json"])
+    assert config["probe_picture"] is False
+
+
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        ({"model": {"source": {"builtin": "gpt"}}}, "no built-in model 'gpt'; there are: demo"),
+        ({"model": {"source": {}}}, "set exactly one of builtin, path and image"),
+        ({"engine": {"kvCacheBytes": "1048576.5"}}, "not a whole number of bytes"),
+        ({"engine": {"blockSize": 24}}, "block_size"),
+    ],
+)
+def test_what_no_part_would_accept_is_named(
+    sections: dict[str, Any], message: str, make_target: Callable[..., Target]
+) -> None:
+    with pytest.raises(InvalidSpec, match=message):
+        render.children(make_target(**sections))
+
+
+def test_an_unknown_stored_field_is_named(make_target: Callable[..., Target]) -> None:
+    with pytest.raises(InvalidSpec, match=r"spec\.engine\.turbo: Extra inputs"):
+        make_target(engine={"turbo": True})
+
+
+# --- revisions ---
+
+
+def test_the_revision_ignores_what_the_deployment_handles(
+    make_target: Callable[..., Target],
+) -> None:
+    base = make_target().revision
+    assert make_target(replicas=7).revision == base
+    assert make_target(rollout={"maxSurge": "50%", "progressDeadlineSeconds": 60}).revision == base
+    assert make_target(rollout={"drainSeconds": 9}).revision != base
+
+
+def test_the_revision_compares_quantities_by_value(make_target: Callable[..., Target]) -> None:
+    one = make_target(engine={"kvCacheBytes": "1Gi"}).revision
+    assert make_target(engine={"kvCacheBytes": "1024Mi"}).revision == one
+    assert make_target(engine={"kvCacheBytes": 2**30}).revision == one
+    assert make_target(engine={"kvCacheBytes": "1025Mi"}).revision != one
+
+
+def test_the_revision_ignores_fields_at_their_defaults(make_target: Callable[..., Target]) -> None:
+    stored = make_target().spec.model_dump(by_alias=True, exclude_none=True)
+    assert make_target(**stored).revision == make_target().revision
+
+
+def test_other_images_are_another_revision(make_target: Callable[..., Target]) -> None:
+    target = make_target()
+    other = make_target(images=type(target.images)("example.com/worker:2", "example.com/sidecar:1"))
+    assert other.revision != target.revision
+    assert len(other.revision) == len("v1-0123456789")
