@@ -18,11 +18,13 @@ sys.path.insert(0, str(ROOT / "tools"))
 import chart_files  # noqa: E402 - tools is a folder of scripts, not a package
 import crd_files  # noqa: E402
 import golden_files  # noqa: E402
+import metrics_files  # noqa: E402
 
 OUTPUTS: list[Callable[[Path], dict[Path, str]]] = [
     crd_files.outputs,
     chart_files.outputs,
     golden_files.outputs,
+    metrics_files.outputs,
 ]
 
 
