@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from chiasm_cluster.host.commands import run
-from chiasm_cluster.host.processes import Process, memory_bytes
+from chiasm_cluster.host.processes import memory_bytes
 from chiasm_cluster.images.store import ImageStore
+from chiasm_cluster.node import carrier
 from chiasm_cluster.node.worker import ctr
 from chiasm_cluster.state import Cluster, Node
 
@@ -35,12 +36,12 @@ def describe(cluster: Cluster) -> str:
 def parts(node: Node) -> list[Part]:
     """The programs of `node` as its supervisor sees them, with the pids that the host sees."""
     status_file = node.run_dir / "status.json"
-    carrier = Process.read(node.run_dir / "supervisor.pid")
-    if carrier is None or not status_file.exists():
+    unshare = carrier.find(node)
+    if unshare is None or not status_file.exists():
         return []
     host_pids = {
         inner_pid: process.pid
-        for supervisor in carrier.children()
+        for supervisor in unshare.children()
         for process in supervisor.children()
         if (inner_pid := process.innermost_pid) is not None
     }

@@ -7,16 +7,13 @@ half-finished `up` left behind. Images stay in the cache folder unless they are 
 from __future__ import annotations
 
 import shutil
-import signal
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from chiasm_cluster.host import cgroups, kernel, network, processes, requirements
-from chiasm_cluster.host.processes import Process
-from chiasm_cluster.state import RUN_DIR, Cluster, Node, all_clusters, find, locked
-
-_GRACE_SECONDS = 15.0
+from chiasm_cluster.host import cgroups, kernel, network, requirements
+from chiasm_cluster.node import carrier
+from chiasm_cluster.state import Cluster, all_clusters, find, locked
 
 
 def down(name: str, cache_dir: Path, say: Callable[[str], None], *, purge: bool = False) -> None:
@@ -38,27 +35,15 @@ def down(name: str, cache_dir: Path, say: Callable[[str], None], *, purge: bool 
             folder = cluster.cluster_dir if cluster else cache_dir / "clusters" / name
             shutil.rmtree(folder, ignore_errors=True)
             say("Its images are deleted.")
-    (RUN_DIR / f".{name}.lock").unlink(missing_ok=True)
 
 
 def stop(cluster: Cluster) -> None:
     """End every process; remove control groups and network. What is stored stays."""
     for node in cluster.nodes:
-        _end(node)
+        carrier.end(node)
     for node in cluster.nodes:
         cgroups.remove(node.cgroup)
     network.remove(cluster)
-
-
-def _end(node: Node) -> None:
-    """End the node's supervisor, and with it all processes and mounts of the node."""
-    carrier = Process.read(node.run_dir / "supervisor.pid")
-    if carrier is None:
-        return
-    for supervisor in carrier.children():
-        supervisor.send(signal.SIGTERM)
-    if not carrier.wait_gone(_GRACE_SECONDS):
-        processes.kill(carrier)
 
 
 def _forget(cluster: Cluster) -> None:

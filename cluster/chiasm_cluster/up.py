@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Callable
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from string import Template
@@ -22,11 +21,10 @@ from chiasm_cluster import teardown
 from chiasm_cluster.build.binaries import ensure_binaries
 from chiasm_cluster.errors import ClusterError
 from chiasm_cluster.host import cgroups, kernel, network, requirements
-from chiasm_cluster.host.commands import run, succeeds
-from chiasm_cluster.host.processes import Process
+from chiasm_cluster.host.commands import run
 from chiasm_cluster.images import pause
 from chiasm_cluster.images.store import ImageStore
-from chiasm_cluster.node import control_plane, worker
+from chiasm_cluster.node import carrier, control_plane, worker
 from chiasm_cluster.state import Cluster, Node, all_clusters, find, locked
 
 _PATIENCE_SECONDS = 120.0
@@ -50,6 +48,10 @@ def up(name: str, num_nodes: int, cache_dir: Path, say: Callable[[str], None]) -
                 f"Cluster {name!r} has {cluster.num_nodes} node(s), not {num_nodes}; take it down "
                 f"first: python -m chiasm_cluster down --name {name}"
             )
+        elif not cluster.binaries.is_dir():  # the cache folder was emptied
+            teardown.stop(cluster)
+            cluster = cluster.model_copy(update={"binaries": ensure_binaries(cache_dir, say)})
+            cluster.save()
         if not _runs(cluster):
             say(f"Starting cluster {name!r} with {cluster.num_nodes} node(s).")
             _start(cluster)
@@ -76,21 +78,20 @@ def _new(name: str, num_nodes: int, cache_dir: Path, binaries: Path) -> Cluster:
 
 
 def _runs(cluster: Cluster) -> bool:
-    """Whether every supervisor lives and the network is whole."""
-    living = [Process.read(supervisor_file(node)) for node in cluster.nodes]
-    return all(living) and network.is_whole(cluster)
-
-
-def supervisor_file(node: Node) -> Path:
-    """Where the process that carries the node is noted."""
-    return node.run_dir / "supervisor.pid"
+    """Whether a start came to its end and nothing of what it made is gone."""
+    return (
+        all(carrier.find(node) for node in cluster.nodes)
+        and all(worker.images_ready_file(node).exists() for node in cluster.nodes)
+        and cluster.kubeconfig.exists()
+        and network.is_whole(cluster)
+    )
 
 
 def _start(cluster: Cluster) -> None:
     """Start every node, after removing whatever an earlier start left."""
     teardown.stop(cluster)
     if not cluster.kubeconfig.exists():
-        shutil.rmtree(control_plane.pki_dir(cluster), ignore_errors=True)
+        shutil.rmtree(cluster.state_dir, ignore_errors=True)  # what is stored knows other keys
         control_plane.write_credentials(cluster)
     for path in worker.FIXED_PATHS:
         Path(path).mkdir(parents=True, exist_ok=True)
@@ -98,68 +99,41 @@ def _start(cluster: Cluster) -> None:
     for node in cluster.nodes:
         _start_node(cluster, node)
     for node in cluster.nodes:
-        _wait_for(f"the container runtime of {node.name}", node.containerd_socket.exists, cluster)
-        pause.ensure(cluster.binaries, ImageStore(worker.ctr(cluster, node)))
+        images = ImageStore(worker.ctr(cluster, node))
+        ensure_pause = partial(pause.ensure, cluster.binaries, images)
+        _wait_for(f"the container runtime of {node.name}", ensure_pause, cluster)
         worker.images_ready_file(node).touch()
 
 
 def _start_node(cluster: Cluster, node: Node) -> None:
-    """Start the supervisor of `node` in namespaces of its own."""
+    """Start everything that belongs to `node`."""
     shutil.rmtree(node.run_dir, ignore_errors=True)
     node.run_dir.mkdir(parents=True)
     cgroups.make(node.cgroup)
     worker.write_configuration(cluster, node)
-    plan_file = node.run_dir / "plan.json"
-    worker.plan(cluster, node).write(plan_file)
-    # Not `ip netns exec`, which mounts /sys anew and so hides the control groups.
-    command = ["nsenter", f"--net=/run/netns/{node.namespace}", "unshare", "--mount", "--pid",
-               "--fork", "--kill-child", "--mount-proc", "--propagation", "slave",
-               sys.executable, "-m", "chiasm_cluster.node.supervisor", str(plan_file)]  # fmt: skip
-    sources = Path(__file__).resolve().parents[1]
-    with (node.state_dir / "logs" / "supervisor.log").open("a") as log:
-        process = subprocess.Popen(
-            command, cwd="/", env={"PYTHONPATH": str(sources), "PATH": _path()},
-            stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-        )  # fmt: skip
-    started = Process.of(process.pid)
-    if started is None:
-        raise ClusterError(f"The supervisor of {node.name} ended at once; see {log.name}.")
-    started.write(supervisor_file(node))
-
-
-def _path() -> str:
-    return "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+    worker.plan(cluster, node).write(carrier.plan_file(node))
+    carrier.start(node)
 
 
 def _wait_ready(cluster: Cluster) -> None:
     """Wait until the API server, DNS, every node and the default service account are ready."""
     kubectl = cluster.kubectl
-
-    def api_is_ready() -> bool:
-        return succeeds([*kubectl, "get", "--raw", "/readyz", "--request-timeout=3s"])
+    names = {"DNS_SERVICE_ADDRESS": cluster.dns_service_address,
+             "API_ADDRESS": cluster.api_address}  # fmt: skip
+    manifest = Template(_DNS_MANIFEST.read_text()).substitute(names)
 
     def nodes_are_ready() -> bool:
         wanted = {node.name for node in cluster.nodes}
         return wanted <= _ready_nodes(run([*kubectl, "get", "nodes", "-o", "json"]))
 
-    _wait_for("the API server", api_is_ready, cluster)
-    addresses = Template(_DNS_MANIFEST.read_text())
-    manifest = addresses.substitute(
-        DNS_SERVICE_ADDRESS=cluster.dns_service_address, API_ADDRESS=cluster.api_address
-    )
-    _wait_for(
-        "the namespace kube-system",
-        lambda: succeeds([*kubectl, "get", "namespace", "kube-system"]),
-        cluster,
-    )
-    run([*kubectl, "apply", "-f", "-"], stdin=manifest)
+    def runs(*arguments: str, stdin: str | None = None) -> Callable[[], bool]:
+        return lambda: bool(run([*kubectl, "--request-timeout=5s", *arguments], stdin=stdin))
+
+    _wait_for("the API server", runs("get", "--raw", "/readyz"), cluster)
+    _wait_for("the DNS objects", runs("apply", "-f", "-", stdin=manifest), cluster)
     _wait_for("the cluster's DNS", lambda: _answers(control_plane.dns_ready_url(cluster)), cluster)
     _wait_for("the nodes", nodes_are_ready, cluster)
-    _wait_for(
-        "the default service account",
-        lambda: succeeds([*kubectl, "get", "serviceaccount", "default"]),
-        cluster,
-    )
+    _wait_for("the service account", runs("get", "serviceaccount", "default"), cluster)
 
 
 def _answers(url: str) -> bool:
@@ -182,20 +156,25 @@ def _ready_nodes(node_list: str) -> set[str]:
 
 
 def _wait_for(what: str, holds: Callable[[], bool], cluster: Cluster) -> None:
-    """Wait until `holds`.
+    """Wait until `holds`; a failing command counts as "not yet".
 
-    Raises: ClusterError naming `what` and the folder with the logs.
+    Raises: ClusterError naming `what`, the last failure and the folder with the logs.
     """
     deadline = time.monotonic() + _PATIENCE_SECONDS
-    while not holds():
+    logs = cluster.nodes[0].state_dir / "logs"
+    failure = ""
+    while True:
+        try:
+            if holds():
+                return
+        except ClusterError as error:
+            failure = f" Last failure: {error}"
         for node in cluster.nodes:
-            if Process.read(supervisor_file(node)) is None:
-                raise ClusterError(
-                    f"The supervisor of {node.name} ended; see {node.state_dir}/logs/supervisor.log"
-                )
+            if carrier.find(node) is None:
+                raise ClusterError(f"The supervisor of {node.name} ended; its log is in {logs}.")
         if time.monotonic() > deadline:
             raise ClusterError(
-                f"Waited {_PATIENCE_SECONDS:.0f} s for {what} of cluster {cluster.name!r}; its "
-                f"logs are in {cluster.nodes[0].state_dir}/logs."
+                f"Waited {_PATIENCE_SECONDS:.0f} s for {what} of cluster {cluster.name!r}; the "
+                f"logs are in {logs}.{failure}"
             )
         time.sleep(0.2)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,18 +33,15 @@ class Process:
         return None if fields is None or fields[0] == "Z" else cls(pid, fields[19])
 
     @classmethod
-    def read(cls, path: Path) -> Process | None:
-        """The process noted in file `path`, if it is still alive."""
-        try:
-            pid, started = path.read_text().split()
-        except (FileNotFoundError, ValueError):
-            return None
-        process = cls(int(pid), started)
-        return process if process.alive else None
-
-    def write(self, path: Path) -> None:
-        """Note it in file `path`."""
-        path.write_text(f"{self.pid} {self.started}\n")
+    def running(cls, programs: Sequence[str], last_word: str) -> Process | None:
+        """A process that was started as one of `programs` with `last_word` ending its command."""
+        for path in _PROC.iterdir():
+            words = _command_line(path) if path.name.isdecimal() else []
+            if words and words[0] in programs and words[-1] == last_word:
+                process = cls.of(int(path.name))
+                if process is not None:
+                    return process
+        return None
 
     @property
     def alive(self) -> bool:
@@ -98,6 +96,14 @@ def kill(process: Process, patience_seconds: float = 20) -> None:
             f"Process {process.pid} was killed and is still there after {patience_seconds:.0f} s; "
             f"see /proc/{process.pid}/stack, then run down again."
         )
+
+
+def _command_line(path: Path) -> list[str]:
+    """The words of the process in folder `path` of /proc; none when it is gone."""
+    try:
+        return (path / "cmdline").read_text(errors="replace").split("\0")[:-1]
+    except (FileNotFoundError, ProcessLookupError):
+        return []
 
 
 def _stat(pid: int) -> list[str] | None:

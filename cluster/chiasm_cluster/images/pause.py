@@ -30,8 +30,9 @@ def image(binaries: Path) -> archive.Image:
     return archive.Image(PAUSE_IMAGE, config, (archive.measured(write),))
 
 
-def ensure(binaries: Path, store: ImageStore) -> None:
-    """Have the pause image in `store`."""
+def ensure(binaries: Path, store: ImageStore) -> bool:
+    """Have the pause image in `store`; true, once it is there."""
     pause = image(binaries)
     if store.digests().get(pause.name) != pause.digest:
         store.import_image(pause)
+    return True

@@ -61,17 +61,17 @@ def write_credentials(cluster: Cluster) -> None:
     service_accounts = private_key()
     write_key(service_accounts, folder / "sa.key")
     write_public_key(service_accounts, folder / "sa.pub")
-    users = {
+    users: dict[str, tuple[str, str | None]] = {
         "controller-manager": ("system:kube-controller-manager", None),
         "scheduler": ("system:kube-scheduler", None),
         "proxy": ("system:kube-proxy", None),
         "coredns": ("system:coredns", None),
-        "admin": ("admin", "system:masters"),
     }
     for node in cluster.nodes:
         user = f"system:node:{node.name}"
         users[node.name] = (user, "system:nodes")
         authority.server(f"{node.name}-server", user, [node.name, node.address], "system:nodes")
+    users["admin"] = ("admin", "system:masters")  # the last: its file says that all are there
     for name, (user, group) in users.items():
         pair = authority.client(name, user, group)
         path = cluster.kubeconfig if name == "admin" else kubeconfig_of(cluster, name)
