@@ -27,7 +27,7 @@ async def _supervisor(settings: Settings) -> Supervisor:
 
 def run() -> None:
     """Run the operator with CHIASM_OPERATOR_* settings until it is told to stop."""
-    settings = Settings()
+    settings = Settings.from_environment()
     kopf.configure(
         debug=settings.log_level == "DEBUG",
         quiet=settings.log_level in {"WARNING", "ERROR"},

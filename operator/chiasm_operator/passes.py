@@ -32,6 +32,8 @@ logger = logging.getLogger(__name__)
 
 # Refusals that a later pass may not meet: conflicts, throttling, a server in trouble.
 _PASSING = {409, 429, 500, 502, 503, 504}
+# What the API server calls an internal error when a field is not in the schema.
+_NOT_IN_SCHEMA = "failed to create typed patch object"
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ class Pass:
             try:
                 await self.cluster.apply(manifest)
             except Refused as refused:
-                if refused.status in _PASSING:
+                if refused.status in _PASSING and _NOT_IN_SCHEMA not in refused.message:
                     raise
                 text = f"{kind} {name!r} was refused: {refused.message}"
                 refusals.append(Problem(Reason.CHILD_REFUSED, text))

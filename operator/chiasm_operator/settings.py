@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from chiasm_operator.resource import Images
-
-_VERSION = version("chiasm")
 
 
 class Settings(BaseSettings):
@@ -18,8 +15,8 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="CHIASM_OPERATOR_", frozen=True)
 
-    worker_image: str = Field(default=f"chiasm/worker:{_VERSION}", min_length=1)
-    sidecar_image: str = Field(default=f"chiasm/sidecar:{_VERSION}", min_length=1)
+    worker_image: str = Field(min_length=1, description="Image of the container that computes.")
+    sidecar_image: str = Field(min_length=1, description="Image of the container in front of it.")
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
     watch_namespaces: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(), description="Comma-separated; empty watches the whole cluster."
@@ -44,6 +41,18 @@ class Settings(BaseSettings):
         if isinstance(value, str):
             return tuple(part.strip() for part in value.split(",") if part.strip())
         return value
+
+    @classmethod
+    def from_environment(cls) -> Settings:
+        """The settings, or the end of the process with a sentence for each that is wrong."""
+        try:
+            return cls()  # type: ignore[call-arg]  # the environment fills them in
+        except ValidationError as error:
+            lines = [
+                f"CHIASM_OPERATOR_{str(item['loc'][0]).upper()}: {item['msg']}."
+                for item in error.errors()
+            ]
+            raise SystemExit("\n".join(["The operator cannot start.", *lines])) from error
 
     @property
     def images(self) -> Images:

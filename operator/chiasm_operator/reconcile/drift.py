@@ -52,5 +52,5 @@ def differs(desired: Any, live: Any, *, quantities: bool = False) -> bool:
             for mine, theirs in zip(desired, live, strict=True)
         )
     if quantities and live is not None:
-        return _amount(desired) != _amount(live)
+        return bool(_amount(desired) != _amount(live))
     return bool(desired != live and not (desired == "" and live is None))

@@ -17,7 +17,7 @@ _RUN, _TMP, _CONFIG, _MODEL = "run", "tmp", "config", "model"
 _GPU_RESOURCES = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu"}
 # A model may take this long to load before its worker counts as stuck.
 _STARTUP_SECONDS = 1800
-_PROBE_WORKER = ["python", "-m", "chiasm_contract.probe", names.WORKER_SOCKET, "/health"]
+_PROBE_WORKER = ["python3", "-m", "chiasm_contract.probe", names.WORKER_SOCKET, "/health"]
 
 
 def _volumes(target: Target) -> list[dict[str, Any]]:

@@ -1,0 +1,108 @@
+"""What does not exist or is refused ends in a condition and an event that name it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.cluster
+
+World = Any  # the Namespace of conftest.py
+Eventually = Callable[..., None]
+
+
+@pytest.fixture
+def world(trouble: World, name: str) -> Iterator[World]:
+    yield trouble
+    trouble.delete(trouble.path(name))
+
+
+def told(world: World, name: str, reason: str, words: str) -> bool:
+    """Condition and event both name it."""
+    degraded = world.condition(name, "Degraded")
+    ready = world.condition(name, "Ready")
+    warnings = [
+        event["message"]
+        for event in world.events(name)
+        if event["type"] == "Warning" and event["reason"] == reason
+    ]
+    return bool(
+        (degraded.get("status"), degraded.get("reason")) == ("True", reason)
+        and (ready.get("status"), ready.get("reason")) == ("False", reason)
+        and words in degraded["message"]
+        and any(words in message for message in warnings)
+    )
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason", "words"),
+    [
+        ({"podTemplate": {}}, "ImagePullFailed", "example.invalid/"),
+        (
+            {"podTemplate": {}, "model": {"source": {"path": {"claimName": "no-such-claim"}}}},
+            "ClaimNotFound",
+            "PersistentVolumeClaim 'no-such-claim' (spec.model.source.path.claimName)",
+        ),
+        ({}, "Unschedulable", "node"),
+        (
+            {"podTemplate": {"affinity": {"nodeAffinity": {"turbo": True}}}},
+            "ChildRefused",
+            "turbo",
+        ),
+        (
+            {"podTemplate": {"priorityClassName": "no-such-class"}},
+            "PodsRefused",
+            "no-such-class",
+        ),
+    ],
+    ids=["image", "claim", "node", "affinity", "priority class"],
+)
+def test_what_is_missing_is_named(
+    spec: dict[str, Any],
+    reason: str,
+    words: str,
+    world: World,
+    name: str,
+    eventually: Eventually,
+) -> None:
+    world.apply(name, **spec)
+    eventually(
+        lambda: told(world, name, reason, words),
+        f"{reason} with {words!r} should be told",
+    )
+    assert world.status(name)["phase"] == "Degraded"
+
+
+def test_a_foreign_service_is_left_alone_and_named(
+    world: World, name: str, eventually: Eventually
+) -> None:
+    path = f"/api/v1/namespaces/{world.name}/services"
+    body = {"metadata": {"name": name}, "spec": {"ports": [{"port": 80}]}}
+    mine = world.api.post(path, json=body).json()
+    world.apply(name)
+    eventually(
+        lambda: told(world, name, "NameTaken", f"Service {name!r} exists"),
+        "the name should be reported",
+    )
+    assert world.get(f"{path}/{name}")["spec"] == mine["spec"]
+    world.delete(f"{path}/{name}")
+    eventually(lambda: ("Service", name) in world.children(), "a freed name should be used")
+
+
+def test_an_invalid_stored_spec_is_named(world: World, name: str, eventually: Eventually) -> None:
+    # The API server takes any number of bytes from 1Mi up; half a byte is found by the operator.
+    world.apply(name, engine={"kvCacheBytes": "1048577.5"})
+    eventually(
+        lambda: told(world, name, "InvalidSpec", "not a whole number of bytes"),
+        "the field should be named",
+    )
+    world.apply(name, engine={"kvCacheBytes": "2Mi"})
+    eventually(
+        lambda: (
+            world.condition(name, "Ready").get("reason") != "InvalidSpec"
+            and ("Deployment", name) in world.children()
+        ),
+        "a mended spec should be served",
+    )

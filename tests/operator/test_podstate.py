@@ -1,0 +1,78 @@
+"""Asking sidecars, over real sockets."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from aiohttp import web
+from chiasm_contract.messages import PodState
+from chiasm_operator.podstate import PodStates
+
+
+def pod(name: str, address: str | None) -> dict[str, Any]:
+    return {"metadata": {"name": name}, "status": {"podIP": address} if address else {}}
+
+
+@pytest.fixture
+async def serve() -> AsyncIterator[Callable[..., Any]]:
+    """Starts a server for /state; gives its port."""
+    runners = []
+
+    async def start(handler: Callable[[web.Request], Any]) -> int:
+        app = web.Application()
+        app.add_routes([web.get("/state", handler)])
+        runner = web.AppRunner(app, shutdown_timeout=0.1)
+        runners.append(runner)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        port: int = runner.addresses[0][1]
+        return port
+
+    yield start
+    for runner in runners:
+        await runner.cleanup()
+
+
+async def ask(port: int, *pods: dict[str, Any]) -> dict[str, PodState]:
+    states = PodStates(port)
+    try:
+        return dict(await states.ask(pods))
+    finally:
+        await states.close()
+
+
+async def test_a_state_is_read_whatever_its_status(
+    serve: Callable[..., Any], make_state: Callable[..., PodState]
+) -> None:
+    state = make_state(reason="IdentityMismatch", message="dtype.", dtype="float32")
+
+    async def handler(_: web.Request) -> web.Response:
+        return web.json_response(text=state.model_dump_json(), status=503)
+
+    port = await serve(handler)
+    found = await ask(port, pod("here", "127.0.0.1"), pod("without-address", None))
+    assert found == {"here": state}
+
+
+@pytest.mark.parametrize("body", ["", "<html>", '{"ready": true}'])
+async def test_nonsense_is_no_state(serve: Callable[..., Any], body: str) -> None:
+    async def handler(_: web.Request) -> web.Response:
+        return web.Response(text=body)
+
+    assert await ask(await serve(handler), pod("odd", "127.0.0.1")) == {}
+
+
+async def test_an_unreachable_pod_does_not_hide_the_others(
+    serve: Callable[..., Any], make_state: Callable[..., PodState]
+) -> None:
+    state = make_state()
+
+    async def handler(_: web.Request) -> web.Response:
+        return web.json_response(text=state.model_dump_json())
+
+    app_port = await serve(handler)
+    found = await ask(app_port, pod("quick", "127.0.0.1"), pod("gone", "127.0.0.3"))
+    assert found == {"quick": state}

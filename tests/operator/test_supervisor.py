@@ -1,0 +1,157 @@
+"""Scheduling of passes: coalesced, never overlapping, retried, ended with the resource."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from chiasm_operator.supervisor import Supervisor, Tempo
+
+
+@dataclass
+class Recorder:
+    """Stands where a Pass stands and notes what is asked of it."""
+
+    answers: dict[str, Any] = field(default_factory=dict)
+    listed: list[str] = field(default_factory=list)
+    passes: list[str] = field(default_factory=list)
+    running: int = 0
+    most_running: int = 0
+    hold: asyncio.Event | None = None
+
+    @property
+    def cluster(self) -> Recorder:
+        return self
+
+    async def resources(self, _: Any) -> list[dict[str, Any]]:
+        return [{"metadata": {"namespace": "n", "name": name}} for name in self.listed]
+
+    async def run(self, _: str, name: str) -> bool | None:
+        self.running += 1
+        self.most_running = max(self.running, self.most_running)
+        self.passes.append(name)
+        await asyncio.sleep(0)
+        if self.hold:
+            await self.hold.wait()
+        self.running -= 1
+        answer = self.answers.get(name, True)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer  # type: ignore[no-any-return]
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+TEMPO = Tempo(resync_seconds=3600, unsettled_seconds=0.01, stall_seconds=60)
+Make = Callable[..., tuple[Supervisor, Recorder, Clock]]
+
+
+@pytest.fixture
+async def make() -> AsyncIterator[Make]:
+    started: list[Supervisor] = []
+
+    def build(**more: Any) -> tuple[Supervisor, Recorder, Clock]:
+        recorder, clock = Recorder(**more), Clock()
+        supervisor = Supervisor(recorder, TEMPO, (), clock)  # type: ignore[arg-type]
+        started.append(supervisor)
+        return supervisor, recorder, clock
+
+    yield build
+    for supervisor in started:
+        await supervisor.stop()
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not holds():  # noqa: ASYNC110 - what is waited for has no event
+            await asyncio.sleep(0.005)
+
+
+async def test_a_start_looks_at_every_resource(make: Make) -> None:
+    supervisor, recorder, _ = make(listed=["a", "b"])
+    await supervisor.start()
+    await until(lambda: sorted(recorder.passes) == ["a", "b"])
+    assert supervisor.num_resources == 2
+
+
+async def test_a_burst_of_events_is_one_more_pass(make: Make) -> None:
+    hold = asyncio.Event()
+    supervisor, recorder, _ = make(hold=hold)
+    supervisor.wake("n", "a")
+    await until(lambda: recorder.running == 1)
+    for _ in range(50):
+        supervisor.wake("n", "a")
+    hold.set()
+    await until(lambda: len(recorder.passes) == 2)
+    await asyncio.sleep(0.3)
+    assert recorder.passes == ["a", "a"]
+    assert recorder.most_running == 1
+
+
+async def test_an_unsettled_resource_is_looked_at_again(make: Make) -> None:
+    supervisor, recorder, _ = make(answers={"a": False})
+    supervisor.wake("n", "a")
+    await until(lambda: len(recorder.passes) >= 3)
+
+
+async def test_a_settled_one_rests_until_woken(make: Make) -> None:
+    supervisor, recorder, _ = make()
+    supervisor.wake("n", "a")
+    await until(lambda: recorder.passes == ["a"])
+    await asyncio.sleep(0.2)
+    assert recorder.passes == ["a"]
+    supervisor.wake("n", "a")
+    await until(lambda: recorder.passes == ["a", "a"])
+
+
+async def test_a_resource_that_is_gone_has_no_task(make: Make) -> None:
+    supervisor, recorder, _ = make(answers={"a": None})
+    supervisor.wake("n", "a")
+    await until(lambda: recorder.passes == ["a"] and supervisor.num_resources == 0)
+    recorder.answers["a"] = True
+    supervisor.wake("n", "a")
+    await until(lambda: recorder.passes == ["a", "a"])
+
+
+async def test_a_failed_pass_is_done_again_and_hurts_no_other(make: Make) -> None:
+    supervisor, recorder, _ = make(answers={"bad": RuntimeError("no route")})
+    supervisor.wake("n", "bad")
+    supervisor.wake("n", "good")
+    await until(lambda: "good" in recorder.passes and recorder.passes.count("bad") >= 2)
+
+
+async def test_one_stuck_pass_does_not_hold_others_but_is_a_stall(make: Make) -> None:
+    supervisor, recorder, clock = make(hold=asyncio.Event(), listed=["stuck"])
+    await supervisor.start()
+    await until(lambda: recorder.running == 1)
+    supervisor.wake("n", "other")
+    await until(lambda: "other" in recorder.passes)
+    assert supervisor.stalled() is None
+    clock.now = 61.0
+    assert supervisor.stalled() == "A pass over n/stuck has run for 61 s."
+
+
+async def test_a_dead_sweep_is_a_stall(make: Make) -> None:
+    supervisor, _, clock = make()
+    await supervisor.start()
+    clock.now = TEMPO.resync_seconds + TEMPO.stall_seconds + 1
+    assert supervisor.stalled() == "The resources were last listed 3661 s ago."
+
+
+async def test_a_sweep_finds_what_no_event_told(make: Make) -> None:
+    recorder = Recorder()
+    tempo = Tempo(resync_seconds=0.05, unsettled_seconds=1, stall_seconds=60)
+    supervisor = Supervisor(recorder, tempo, (), Clock())  # type: ignore[arg-type]
+    await supervisor.start()
+    recorder.listed.append("late")
+    await until(lambda: "late" in recorder.passes)
+    await supervisor.stop()
