@@ -153,11 +153,15 @@ class Supervisor:
         unfinished.replace(self._plan.status_file)
 
     def _stop(self) -> None:
-        """End all but the container runtime, let it forget its containers, end it too."""
-        self._end([running for running in self._all if running.component.name != RUNTIME])
+        """Kill all but the container runtime, let it forget its containers, end it in peace.
+
+        Only the runtime's images are kept beyond this point, so only it needs a peaceful end.
+        """
+        others = [running for running in self._all if running.component.name != RUNTIME]
+        self._end(others, signal.SIGKILL)
         if any(running.pid for running in self._all):
             self._forget_containers()
-        self._end(self._all)
+        self._end(self._all, signal.SIGTERM)
 
     def _forget_containers(self) -> None:
         """Remove every container, so that the next start finds images only."""
@@ -174,10 +178,10 @@ class Supervisor:
             for what in (["tasks", "delete", "--force"], ["containers", "delete"]):
                 subprocess.run([*ctr, *what, *containers], check=False, timeout=20)
 
-    def _end(self, ending: list[Running]) -> None:
+    def _end(self, ending: list[Running], how: signal.Signals) -> None:
         for running in ending:
             if running.pid is not None:
-                os.kill(running.pid, signal.SIGTERM)
+                os.kill(running.pid, how)
         deadline = time.monotonic() + _STOP_PATIENCE_SECONDS
         while any(running.pid for running in ending) and time.monotonic() < deadline:
             self._reap()
