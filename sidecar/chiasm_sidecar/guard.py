@@ -8,9 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from chiasm_contract.fingerprint import Difference, Value, differences
+from chiasm_contract.fingerprint import (
+    SCHEMA,
+    Difference,
+    Identity,
+    Value,
+    compute_fp,
+    differences,
+    repr_fp,
+)
 from chiasm_contract.messages import IdentityReport
+from pydantic import ValidationError
 
 
 @dataclass(frozen=True)
@@ -35,4 +45,34 @@ class Verdict:
 
 def judge(expected: Mapping[str, Value], report: IdentityReport) -> Verdict:
     """Compare the expected part of an identity with the whole that a worker reports."""
-    return Verdict(differences(expected, report.fields))
+    return Verdict(differences(expected, report.fields) + _digest_differences(report))
+
+
+def _digest_differences(report: IdentityReport) -> tuple[Difference, ...]:
+    """A digest must be that of the fields beside it, or it is the name of something else."""
+    other = (Difference("fields", f"those of identity schema {SCHEMA}", "other ones"),)
+    try:
+        identity = Identity.model_validate(_nested(report.fields))
+    except ValidationError:
+        return other
+    if identity.fields() != report.fields:
+        return other
+    pairs = (
+        ("compute_fp", compute_fp(identity.compute), report.compute_fp),
+        ("repr_fp", repr_fp(identity.repr), report.repr_fp),
+    )
+    return tuple(Difference(name, ours, theirs) for name, ours, theirs in pairs if ours != theirs)
+
+
+def _nested(fields: Mapping[str, Value]) -> dict[str, Any]:
+    """{"a.b": 1} as {"a": {"b": 1}}; what cannot nest is left out."""
+    tree: dict[str, Any] = {}
+    for name, value in fields.items():
+        *path, leaf = name.split(".")
+        node = tree
+        for step in path:
+            node = node.setdefault(step, {})
+            if not isinstance(node, dict):
+                node = {}
+        node[leaf] = value
+    return tree

@@ -27,6 +27,7 @@ class Metrics:
         self.registry = CollectorRegistry()
         self._model_id = model_id
         self._instruments = {spec.name: self._instrument(spec) for spec in specs_of("sidecar")}
+        self._counters: dict[tuple[str, ...], Counter] = {}
         for spec in specs_of("sidecar"):
             self._create_series(spec)
         self.time_to_first_token = self._histogram("vllm:time_to_first_token_seconds")
@@ -74,11 +75,19 @@ class Metrics:
 
     def count(self, name: str, **labels: str) -> None:
         """Add one to the counter `name`."""
+        key = (name, *labels.values())
+        child = self._counters.get(key)
+        if child is None:
+            child = self._counters[key] = self._counter(name, labels)
+        child.inc()
+
+    def _counter(self, name: str, labels: dict[str, str]) -> Counter:
         instrument = self._instruments[name]
-        if not isinstance(instrument, Counter):
-            raise TypeError(f"{name} is no counter; metric_specs.py says otherwise")
         every = {**self._labelled(name), **labels}
-        (instrument.labels(**every) if every else instrument).inc()
+        child = instrument.labels(**every) if every else instrument
+        if not isinstance(child, Counter):
+            raise TypeError(f"{name} is no counter; metric_specs.py says otherwise")
+        return child
 
     def admitted(self, pictures: tuple[Picture, ...]) -> None:
         """Count the pictures of one admitted request."""

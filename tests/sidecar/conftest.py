@@ -22,6 +22,7 @@ from aiohttp import web
 from chiasm_contract import messages
 from chiasm_contract.config import SidecarConfig
 from chiasm_contract.errors import ChiasmError
+from chiasm_contract.fingerprint import Identity, compute_fp, repr_fp
 from chiasm_contract.messages import (
     FinishEvent,
     GenerateHead,
@@ -41,13 +42,52 @@ ANSWER = (
 )
 
 
-def identity(incarnation: str = "one", **fields: Any) -> IdentityReport:
-    base = {"compute.compute_dtype": "float32", "compute.position.theta": 10000.0}
+FIELDS: dict[str, Any] = {
+    "compute.weights.language": "a" * 64,
+    "compute.weights.vision_encoder": "b" * 64,
+    "compute.weights.projector": "c" * 64,
+    "compute.processor.config": "d" * 64,
+    "compute.processor.resize_backend": "pillow 13.0.0",
+    "compute.processor.library_version": "transformers 5.24.0",
+    "compute.position.type": "mrope",
+    "compute.position.theta": 10000.0,
+    "compute.position.scaling": "unscaled",
+    "compute.position.sections": [2, 3, 3],
+    "compute.position.window": 0,
+    "compute.compute_dtype": "float32",
+    "compute.weight_quantization": "unquantized",
+    "compute.calibration": "uncalibrated",
+    "compute.attention_numerics": "torch",
+    "repr.schema_version": 1,
+    "repr.kv_dtype.text": "float32",
+    "repr.kv_dtype.vision": "float32",
+    "repr.scale_mode": "unscaled",
+    "repr.layout": "block-major",
+    "repr.block_size": 16,
+    "repr.num_layers": 2,
+    "repr.num_kv_heads": 2,
+    "repr.head_dim": 16,
+    "repr.parallel_degree": 1,
+    "repr.parallel_rank": 0,
+}
+
+
+def identity(incarnation: str = "one", **changes: Any) -> IdentityReport:
+    """A sound report of a worker: its digests are those of its fields."""
+    fields = {**FIELDS, **changes}
+    tree: dict[str, Any] = {}
+    for name, value in fields.items():
+        node = tree
+        *path, leaf = name.split(".")
+        for step in path:
+            node = node.setdefault(step, {})
+        node[leaf] = value
+    whole = Identity.model_validate(tree)
     return IdentityReport(
-        compute_fp="ab" * 32,
-        repr_fp="cd" * 32,
+        compute_fp=compute_fp(whole.compute),
+        repr_fp=repr_fp(whole.repr),
         incarnation=incarnation,
-        fields={**base, **fields},
+        fields=fields,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections.abc import AsyncIterator
 
 import openai
 import pytest
@@ -43,7 +44,7 @@ async def test_openai_client(pod: Pod) -> None:
         answer = await client.chat.completions.create(**question(data_url(png())))
         assert answer.choices[0].message.content == "red disc"
         assert answer.choices[0].finish_reason == "stop"
-        assert answer.system_fingerprint == "ab" * 8
+        assert answer.system_fingerprint == pod.worker.identity.compute_fp[:16]
         assert answer.usage is not None
         assert answer.usage.prompt_tokens_details is not None
         assert answer.usage.prompt_tokens_details.cached_tokens == 4
@@ -128,7 +129,7 @@ async def test_equal_request_ids_do_not_meet_in_the_worker(pod: Pod) -> None:
 async def test_body_too_large(start_pod: StartPod, announced: bool) -> None:
     pod = await start_pod(max_body_bytes=1024)
 
-    async def pieces() -> object:
+    async def pieces() -> AsyncIterator[bytes]:
         for _ in range(200):
             yield b"x" * 1000
 
@@ -212,6 +213,19 @@ async def test_time_limit(start_pod: StartPod) -> None:
     assert "longer than 0.2 s" in body["error"]["message"]
     async with asyncio.timeout(20):
         await pod.worker.abandoned.wait()
+
+
+async def test_body_that_does_not_arrive(start_pod: StartPod) -> None:
+    pod = await start_pod(request_timeout_seconds=0.2)
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield b"{"
+        await forever_still()
+
+    forever_still = asyncio.Event().wait
+    async with pod.http.post(f"{pod.url}/v1/chat/completions", data=pieces()) as answer:
+        assert answer.status == 400
+        assert (await answer.json())["error"]["code"] == "request_timeout"
 
 
 async def test_logprobs(pod: Pod) -> None:

@@ -112,7 +112,14 @@ class ChatEndpoint:
     async def _answer(self, exchange: Exchange, headers: Headers) -> None:
         exchange.request_id = _request_id(headers)
         self._readiness.require()
-        body = await self._read(exchange, headers)
+        try:
+            async with asyncio.timeout(self._config.request_timeout_seconds):
+                body = await self._read(exchange, headers)
+        except TimeoutError as error:
+            raise InvalidRequest(
+                f"The body did not arrive within {self._config.request_timeout_seconds:g} s.",
+                code="request_timeout",
+            ) from error
         exchange.started = time.perf_counter()
         async with client_waits(exchange.receive) as waiting:
             prepared = await self._prepare(body)
