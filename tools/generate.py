@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
 
 import chart_files  # noqa: E402 - tools is a folder of scripts, not a package
+import chart_renders  # noqa: E402
 import crd_files  # noqa: E402
 import golden_files  # noqa: E402
 import metrics_files  # noqa: E402
@@ -24,6 +25,7 @@ OUTPUTS: list[Callable[[Path], dict[Path, str]]] = [
     crd_files.outputs,
     chart_files.outputs,
     golden_files.outputs,
+    chart_renders.outputs,
     metrics_files.outputs,
 ]
 

@@ -96,6 +96,12 @@ class Cluster:
             await config.load_kube_config()
         return cls(client.ApiClient())
 
+    @property
+    def server(self) -> str:
+        """Address of the API server, as a URL."""
+        address: str = self._api.configuration.host
+        return address
+
     async def close(self) -> None:
         """Close the connections."""
         await self._api.close()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import kopf
@@ -69,7 +70,10 @@ def registry(chosen: Settings, make_supervisor: SupervisorFactory) -> kopf.Opera
     @kopf.on.login(registry=handlers)
     def login(**kwargs: Any) -> kopf.ConnectionInfo | None:
         inside = kopf.login_with_service_account(**kwargs)
-        return inside or kopf.login_with_kubeconfig(**kwargs)
+        if inside is None:
+            return kopf.login_with_kubeconfig(**kwargs)
+        # kopf asks for the API server by name; an address works without the cluster's DNS.
+        return replace(inside, server=running[0].server)
 
     @kopf.on.probe(registry=handlers, id="stalled", errors=kopf.ErrorsMode.PERMANENT, retries=1)
     async def heartbeat(**_: Any) -> int:

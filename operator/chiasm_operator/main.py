@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from datetime import UTC, datetime
 
 import kopf
+from kopf._core.engines.peering import Identity
 
 from chiasm_operator import handlers
 from chiasm_operator.cluster import Cluster
@@ -35,6 +37,8 @@ def run() -> None:
     )
     kopf.run(
         registry=handlers.registry(settings, lambda: _supervisor(settings)),
+        # kopf would make one up from the user's name, which a container's user does not have.
+        identity=Identity(socket.gethostname()),
         clusterwide=not settings.watch_namespaces,
         namespaces=settings.watch_namespaces,
         liveness_endpoint=f"http://{settings.health_host}:{settings.health_port}/healthz",

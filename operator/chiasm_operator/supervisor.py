@@ -99,6 +99,11 @@ class Supervisor:
         return None
 
     @property
+    def server(self) -> str:
+        """Address of the API server."""
+        return self._pass.cluster.server
+
+    @property
     def num_resources(self) -> int:
         """Resources that have a task."""
         return len(self._runners)

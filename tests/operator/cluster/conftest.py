@@ -80,14 +80,28 @@ def crd(kubectl: Callable[..., str]) -> None:
 
 
 @pytest.fixture
+def make_operator(
+    crd: None, namespace: str, tmp_path: Path
+) -> Iterator[Callable[[Path], OperatorProcess]]:
+    """Makes an operator for the test's own namespace, to be killed; not started yet."""
+    made: list[OperatorProcess] = []
+
+    def make(kubeconfig: Path) -> OperatorProcess:
+        made.append(OperatorProcess(kubeconfig, namespace, tmp_path / "operator.log"))
+        return made[-1]
+
+    yield make
+    for process in made:
+        process.kill()
+        print(process.log)
+
+
+@pytest.fixture
 def own_operator(
-    crd: None, kubeconfig: Path, namespace: str, tmp_path: Path
-) -> Iterator[OperatorProcess]:
-    """An operator for the test's own namespace, to be killed; not started yet."""
-    process = OperatorProcess(kubeconfig, namespace, tmp_path / "operator.log")
-    yield process
-    process.kill()
-    print(process.log)
+    make_operator: Callable[[Path], OperatorProcess], kubeconfig: Path
+) -> OperatorProcess:
+    """An operator for the test's own namespace, with all permissions; not started yet."""
+    return make_operator(kubeconfig)
 
 
 class Namespace:

@@ -1,0 +1,125 @@
+"""The chart through the real helm: golden renders, permissions, a locked-down pod, the notes."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from chiasm_operator.cluster import PERMISSIONS
+
+pytestmark = pytest.mark.cluster
+
+ROOT = Path(__file__).resolve().parents[2]
+CHART = str(ROOT / "charts" / "chiasm")
+Helm = Callable[..., subprocess.CompletedProcess[str]]
+NAMESPACE = ("-n", "chiasm-system")
+
+
+@pytest.fixture
+def render(helm: Helm) -> Callable[..., list[dict[str, Any]]]:
+    """Manifests of the chart under some options."""
+
+    def run(*options: str) -> list[dict[str, Any]]:
+        ran = helm("template", "chiasm", CHART, *NAMESPACE, *options)
+        assert ran.returncode == 0, ran.stderr
+        return [item for item in yaml.safe_load_all(ran.stdout) if item]
+
+    return run
+
+
+Render = Callable[..., list[dict[str, Any]]]
+
+
+def of_kind(manifests: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    return [item for item in manifests if item["kind"] == kind]
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("defaults", ()), ("all-options", ("--values", f"{CHART}/ci/all-options.yaml"))],
+)
+def test_golden_renders_are_current(name: str, options: tuple[str, ...], helm: Helm) -> None:
+    ran = helm("template", "chiasm", CHART, *NAMESPACE, *options)
+    golden = ROOT / "tests" / "golden" / f"chart-{name}.yaml"
+    assert ran.stdout == golden.read_text(), f"{golden.name} is not current; run make generate"
+
+
+def test_lint(helm: Helm) -> None:
+    ran = helm("lint", "--strict", CHART, "--values", f"{CHART}/ci/all-options.yaml")
+    assert ran.returncode == 0, ran.stdout
+
+
+@pytest.mark.parametrize("options", [(), ("--set", "watchNamespaces={a,b}")])
+def test_the_permissions_are_exactly_what_is_called(
+    options: tuple[str, ...], render: Render
+) -> None:
+    kind = "Role" if options else "ClusterRole"
+    roles = of_kind(render(*options), kind)
+    assert [role["metadata"].get("namespace") for role in roles] == (
+        ["a", "b"] if options else [None]
+    )
+    for role in roles:
+        granted = {
+            (group, resource): tuple(rule["verbs"])
+            for rule in role["rules"]
+            for group in rule["apiGroups"]
+            for resource in rule["resources"]
+        }
+        assert granted == dict(PERMISSIONS)
+    assert not of_kind(render(*options), "Role" if kind == "ClusterRole" else "ClusterRole")
+
+
+def test_the_operators_pod_is_locked_down(render: Render) -> None:
+    (deployment,) = of_kind(render(), "Deployment")
+    assert deployment["spec"]["strategy"] == {"type": "Recreate"}
+    assert deployment["spec"]["replicas"] == 1
+    pod = deployment["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+def test_an_unknown_option_is_an_error(helm: Helm) -> None:
+    ran = helm("template", "chiasm", CHART, "--set", "image.tag=1")
+    assert ran.returncode != 0
+    assert "image" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "absent"),
+    [
+        (("--set", "rbac.create=false"), "ClusterRole"),
+        (("--set", "serviceAccount.create=false"), "ServiceAccount"),
+        (("--set", "networkPolicy.enabled=false"), "NetworkPolicy"),
+    ],
+)
+def test_parts_can_be_left_out(options: tuple[str, ...], absent: str, render: Render) -> None:
+    assert of_kind(render(), absent)
+    assert not of_kind(render(*options), absent)
+
+
+def test_everything_is_taken_by_the_api_server(
+    helm: Helm, kubectl: Callable[..., str], namespace: str
+) -> None:
+    rendered = helm("template", "chiasm", CHART, "-n", namespace).stdout
+    said = kubectl("apply", "--dry-run=server", "--validate=strict", "-f", "-", stdin=rendered)
+    assert "deployment.apps/chiasm created" in said
+
+
+def test_the_notes_say_the_next_command(helm: Helm, kubeconfig: Path) -> None:
+    ran = helm(
+        "install", "notes", CHART, "-n", "default", "--dry-run=server", "--skip-crds",
+        "--set", "watchNamespaces={vision}", kubeconfig=kubeconfig,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    assert "kubectl apply -n vision -f - <<YAML" in ran.stdout
+    assert "kubectl get -n vision mmi" in ran.stdout
