@@ -128,7 +128,84 @@ METRIC_SPECS: tuple[MetricSpec, ...] = (
         "chiasm_sidecar_worker_restarts_total", "counter", "restarts", "sidecar",
         "Times that a new incarnation of the worker appeared after the first.",
     ),
-    # worker
+    # worker: requests and tokens
+    MetricSpec(
+        "vllm:num_requests_running", "gauge", "requests", "worker",
+        "Requests that hold cache blocks.", MODEL,
+    ),
+    MetricSpec(
+        "vllm:num_requests_waiting", "gauge", "requests", "worker",
+        "Requests that wait for their first blocks, or for new ones after a preemption.", MODEL,
+    ),
+    MetricSpec(
+        "vllm:prompt_tokens_total", "counter", "tokens", "worker",
+        "Prompt tokens, pictures included, of requests that reached their first token.", MODEL,
+    ),
+    MetricSpec(
+        "vllm:generation_tokens_total", "counter", "tokens", "worker",
+        "Tokens generated.", MODEL,
+    ),
+    MetricSpec(
+        "vllm:num_preemptions_total", "counter", "preemptions", "worker",
+        "Times that a running request gave its blocks to an older one.", MODEL,
+    ),
+    MetricSpec(
+        "chiasm_worker_steps_total", "counter", "steps", "worker",
+        "Batches computed.", MODEL,
+    ),
+    MetricSpec(
+        "chiasm_worker_step_tokens_total", "counter", "tokens", "worker",
+        "Tokens computed in batches: prompt, generated, and computed again after a preemption.",
+        MODEL,
+    ),
+    MetricSpec(
+        "chiasm_worker_requests_aborted_total", "counter", "requests", "worker",
+        "Requests whose client went away before their end.", MODEL,
+    ),
+    MetricSpec(
+        "chiasm_worker_requests_failed_total", "counter", "requests", "worker",
+        "Requests whose batch could not be computed.", MODEL,
+    ),
+    # worker: the cache
+    MetricSpec(
+        "vllm:kv_cache_usage_perc", "gauge", "ratio", "worker",
+        "Share of cache blocks that running requests hold; 1 is all.", MODEL,
+    ),
+    MetricSpec(
+        "vllm:prefix_cache_queries_total", "counter", "tokens", "worker",
+        "Tokens of admitted requests that were looked up in the prefix cache.", MODEL,
+    ),
+    MetricSpec(
+        "vllm:prefix_cache_hits_total", "counter", "tokens", "worker",
+        "Tokens of admitted requests that were found in the prefix cache.", MODEL,
+    ),
+    MetricSpec(
+        "vllm:mm_cache_queries_total", "counter", "pictures", "worker",
+        "Pictures whose encoder output a prompt needed.", MODEL,
+    ),
+    MetricSpec(
+        "vllm:mm_cache_hits_total", "counter", "pictures", "worker",
+        "Pictures whose encoder output was still there when a prompt needed it.", MODEL,
+    ),
+    MetricSpec(
+        "chiasm_worker_encode_calls_total", "counter", "pictures", "worker",
+        "Pictures sent through the vision encoder.", MODEL,
+    ),
+    MetricSpec(
+        "chiasm_worker_blocks", "gauge", "blocks", "worker",
+        "Cache blocks by state: used by a request, cached for later ones, or free.",
+        {**MODEL, "state": ("free", "cached", "used")},
+    ),
+    MetricSpec(
+        "vllm:cache_config_info", "gauge", "info", "worker",
+        "Always 1; the labels say how the cache is set up.",
+        {
+            **MODEL,
+            "block_size": PER_PROCESS,
+            "num_gpu_blocks": PER_PROCESS,
+            "enable_prefix_caching": PER_PROCESS,
+        },
+    ),
 )  # fmt: skip
 
 
