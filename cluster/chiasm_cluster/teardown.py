@@ -13,7 +13,7 @@ from pathlib import Path
 
 from chiasm_cluster.host import cgroups, kernel, network, requirements
 from chiasm_cluster.node import carrier
-from chiasm_cluster.state import Cluster, all_clusters, find, locked
+from chiasm_cluster.state import Cluster, all_clusters, checked_name, find, locked
 
 
 def down(name: str, cache_dir: Path, say: Callable[[str], None], *, purge: bool = False) -> None:
@@ -22,7 +22,7 @@ def down(name: str, cache_dir: Path, say: Callable[[str], None], *, purge: bool 
     Raises: ClusterError when something cannot be removed.
     """
     requirements.require_root()
-    with locked(name):
+    with locked(f"cluster-{checked_name(name)}"):
         cluster = find(name)
         if cluster is None:
             say(f"Cluster {name!r} is not up.")

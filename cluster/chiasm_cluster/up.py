@@ -25,7 +25,7 @@ from chiasm_cluster.host.commands import run
 from chiasm_cluster.images import pause
 from chiasm_cluster.images.store import ImageStore
 from chiasm_cluster.node import carrier, control_plane, worker
-from chiasm_cluster.state import Cluster, Node, all_clusters, find, locked
+from chiasm_cluster.state import Cluster, Node, all_clusters, checked_name, find, locked
 
 _PATIENCE_SECONDS = 120.0
 _DNS_MANIFEST = Path(__file__).parent / "node" / "dns.yaml"
@@ -36,10 +36,11 @@ def up(name: str, num_nodes: int, cache_dir: Path, say: Callable[[str], None]) -
 
     Raises: ClusterError when the machine lacks something or a part does not come up.
     """
+    checked_name(name)
     requirements.require_linux()
     requirements.require_root()
     requirements.ensure_packages(requirements.TO_RUN, say)
-    with locked(name):
+    with locked(f"cluster-{checked_name(name)}"):
         cluster = find(name)
         if cluster is None:
             cluster = _new(name, num_nodes, cache_dir, ensure_binaries(cache_dir, say))

@@ -5,11 +5,10 @@ from itertools import combinations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
 from chiasm_cluster.errors import ClusterError
 from chiasm_cluster.state import Cluster, checked_name, find, required
+from hypothesis import given
+from hypothesis import strategies as st
 
 NAMES = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,28}[a-z0-9])?", fullmatch=True)
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from chiasm_cluster import state
 from chiasm_cluster.host import cgroups, kernel, network
 

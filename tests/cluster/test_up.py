@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 import yaml
-
 from chiasm_cluster import status
 from chiasm_cluster.host import network
 from chiasm_cluster.host.commands import run

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from chiasm_cluster import cache
 from chiasm_cluster.errors import ClusterError
 from chiasm_cluster.host import requirements
 from chiasm_cluster.host.commands import run
@@ -110,6 +111,7 @@ def ensure_binaries(cache_dir: Path, say: Callable[[str], None]) -> Path:
     """
     folder = cache_dir / "kubernetes" / digest()
     if folder.is_dir():
+        cache.use(folder)
         return folder
     go = find_go()
     requirements.ensure_packages(requirements.TO_BUILD, say)
@@ -118,6 +120,7 @@ def ensure_binaries(cache_dir: Path, say: Callable[[str], None]) -> Path:
         if not folder.is_dir():
             say("Building Kubernetes from its Go modules: about 8 minutes on 2 cores, once.")
             _build(go, folder)
+            cache.prune(folder.parent)
     return folder
 
 
@@ -166,14 +169,15 @@ def num_packages(go: str, target: Target, environment: Mapping[str, str]) -> int
     return len(listed)
 
 
-def find_go() -> str:
-    """The Go toolchain.
+def find_go(path: str | None = None) -> str:
+    """The Go toolchain, sought on `path` (PATH and the usual places when None).
 
     Raises: ClusterError when there is none or it is too old.
     """
     wanted = ".".join(map(str, _GO_MINIMUM))
     how = f"install Go {wanted} or newer (https://go.dev/dl/) and put it on PATH."
-    go = requirements.find_program("go") or shutil.which("/usr/local/go/bin/go")
+    usual = requirements.find_program("go") or shutil.which("/usr/local/go/bin/go")
+    go = usual if path is None else shutil.which("go", path=path)
     if go is None:
         raise ClusterError(f"The local Kubernetes is built from source and Go was not found; {how}")
     version = run([go, "env", "GOVERSION"]).strip()

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from chiasm_cluster import cache
 from chiasm_cluster.errors import ClusterError
 from chiasm_cluster.images import archive
 from chiasm_cluster.images.base import BaseImage
@@ -62,6 +63,10 @@ class LayerBuilder:
             if note.exists() and json.loads(note.read_text())["size"] > _LARGE_BYTES:
                 shutil.rmtree(self._tree(planned.key), ignore_errors=True)
 
+    def prune(self) -> None:
+        """Delete the layers that nobody has used for a while."""
+        cache.prune(self._folder)
+
     def _plan(self, recipe: Recipe) -> list[_Planned]:
         planned = [_Planned(self._base.key, self._base.fill)]
         for number, step in enumerate(recipe.steps, start=1):
@@ -103,6 +108,7 @@ class LayerBuilder:
                 json.dumps({"digest": measured.digest, "size": measured.size_bytes})
             )
             unfinished.replace(note)
+        cache.use(note.parent)
         noted = json.loads(note.read_text())
         descriptor = archive.Descriptor(archive.LAYER_TYPE, noted["digest"], noted["size"])
         return archive.Layer(descriptor, write)

@@ -58,6 +58,7 @@ class ImageFactory:
     def drop_large_trees(self, part: str) -> None:
         """Give back the disk space of what every node has now."""
         self._builder.drop_large_trees(self._recipe(part))
+        self._builder.prune()
 
     def image_name(self, part: str) -> str:
         """The name by which pods ask for it."""

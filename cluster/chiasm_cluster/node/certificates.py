@@ -101,6 +101,10 @@ class Authority:
     def _write(
         self, pair: Pair, builder: x509.CertificateBuilder, key: ec.EllipticCurvePrivateKey
     ) -> None:
+        # Strict verifiers (Python 3.13's default) insist on the two key identifiers.
+        ours = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+        its = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+        builder = builder.add_extension(ours, critical=False).add_extension(its, critical=False)
         signed = builder.sign(self._key, hashes.SHA256())
         pair.certificate.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
         write_key(key, pair.key)
