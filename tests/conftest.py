@@ -97,11 +97,23 @@ def api(kubeconfig: Path, programs: Path) -> Iterator[httpx.Client]:
 
 
 @pytest.fixture
-def namespace(api: httpx.Client, request: pytest.FixtureRequest) -> Iterator[str]:
+def make_namespace(api: httpx.Client) -> Iterator[Callable[[], str]]:
+    """Makes namespaces that are deleted after the test."""
+    made: list[str] = []
+
+    def make() -> str:
+        body: dict[str, Any] = {"metadata": {"generateName": "test-"}}
+        created = api.post("/api/v1/namespaces", json=body)
+        created.raise_for_status()
+        made.append(created.json()["metadata"]["name"])
+        return made[-1]
+
+    yield make
+    for name in made:
+        api.delete(f"/api/v1/namespaces/{name}")
+
+
+@pytest.fixture
+def namespace(make_namespace: Callable[[], str]) -> str:
     """A namespace for one test; deleted afterwards."""
-    body: dict[str, Any] = {"metadata": {"generateName": "test-"}}
-    created = api.post("/api/v1/namespaces", json=body)
-    created.raise_for_status()
-    name: str = created.json()["metadata"]["name"]
-    yield name
-    api.delete(f"/api/v1/namespaces/{name}")
+    return make_namespace()

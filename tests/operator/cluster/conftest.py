@@ -80,14 +80,12 @@ def crd(kubectl: Callable[..., str]) -> None:
 
 
 @pytest.fixture
-def make_operator(
-    crd: None, namespace: str, tmp_path: Path
-) -> Iterator[Callable[[Path], OperatorProcess]]:
-    """Makes an operator for the test's own namespace, to be killed; not started yet."""
+def make_operator(crd: None, tmp_path: Path) -> Iterator[Callable[[Path, str], OperatorProcess]]:
+    """Makes an operator for a namespace, to be killed; not started yet."""
     made: list[OperatorProcess] = []
 
-    def make(kubeconfig: Path) -> OperatorProcess:
-        made.append(OperatorProcess(kubeconfig, namespace, tmp_path / "operator.log"))
+    def make(kubeconfig: Path, namespace: str) -> OperatorProcess:
+        made.append(OperatorProcess(kubeconfig, namespace, tmp_path / f"{namespace}.log"))
         return made[-1]
 
     yield make
@@ -98,10 +96,10 @@ def make_operator(
 
 @pytest.fixture
 def own_operator(
-    make_operator: Callable[[Path], OperatorProcess], kubeconfig: Path
+    make_operator: Callable[[Path, str], OperatorProcess], kubeconfig: Path, namespace: str
 ) -> OperatorProcess:
     """An operator for the test's own namespace, with all permissions; not started yet."""
-    return make_operator(kubeconfig)
+    return make_operator(kubeconfig, namespace)
 
 
 class Namespace:
@@ -256,12 +254,27 @@ def trouble(api: httpx.Client, namespaces: tuple[str, str], operator: OperatorPr
 
 
 @pytest.fixture
-def own_world(api: httpx.Client, namespace: str) -> Iterator[Namespace]:
+def make_world(
+    api: httpx.Client, make_namespace: Callable[[], str]
+) -> Iterator[Callable[[], Namespace]]:
+    """Makes a namespace in which pods become ready."""
+    makers: list[ReadyMaker] = []
+
+    def make(name: str | None = None) -> Namespace:
+        world = Namespace(api, name or make_namespace())
+        makers.append(ReadyMaker(api, world.name))
+        makers[-1].start()
+        return world
+
+    yield make
+    for maker in makers:
+        maker.end()
+
+
+@pytest.fixture
+def own_world(make_world: Callable[..., Namespace], namespace: str) -> Namespace:
     """The test's own namespace, in which pods become ready; see `own_operator`."""
-    maker = ReadyMaker(api, namespace)
-    maker.start()
-    yield Namespace(api, namespace)
-    maker.end()
+    return make_world(namespace)
 
 
 @pytest.fixture

@@ -41,11 +41,11 @@ def limited(
 def test_the_charts_permissions_are_enough(
     own_world: Any,
     limited: Path,
-    make_operator: Callable[[Path], Any],
+    make_operator: Callable[[Path, str], Any],
     name: str,
     eventually: Callable[..., None],
 ) -> None:
-    operator = make_operator(limited)
+    operator = make_operator(limited, own_world.name)
     operator.start()
     own_world.apply(name, replicas=2)
     eventually(
