@@ -62,7 +62,9 @@ class EngineTotals:
 
     prompt_tokens: int = 0
     generation_tokens: int = 0
-    finished: int = 0
+    steps: int = 0
+    step_tokens: int = 0
+    aborted: int = 0
     failed: int = 0
 
 
@@ -81,7 +83,7 @@ class Engine:
         self.limits = limits
         self.spec = cache_spec(model, limits)
         self.pool = BlockPool(self.spec.num_blocks(limits.kv_cache_bytes))
-        check_limits(model, limits, self.spec, self.pool.num_blocks)
+        check_limits(limits, self.spec, self.pool.num_blocks)
         width = model.decoder.spec.hidden_size * (1 + model.num_deepstack)
         media_cache = MediaCache(self.pool, self.spec, root, width * model.dtype.itemsize)
         arena = Arena(self.spec, self.pool.num_blocks, model.dtype, model.device)
@@ -148,6 +150,7 @@ class Engine:
         """Forget a request and free its blocks; unknown ids are finished ones."""
         if request_id in self._live:
             self._end(self._live[request_id].request, FinishReason.ABORT)
+            self.totals.aborted += 1
 
     def step(self) -> list[Progress]:
         """Compute one batch; a failing batch fails its requests, never the engine."""
@@ -161,6 +164,8 @@ class Engine:
         except Exception:
             logger.exception("A step with %d requests failed", len(batch.chunks))
             return self._fail(batch)
+        self.totals.steps += 1
+        self.totals.step_tokens += batch.num_tokens
         tokens = {request_id: token.token_id for request_id, token in sampled.items()}
         self.scheduler.update(batch, tokens)
         return [
@@ -170,6 +175,8 @@ class Engine:
     def _advance(self, live: _Live, token: SampledToken) -> Progress:
         request, detokenizer = live.request, live.detokenizer
         self.totals.generation_tokens += 1
+        if request.num_output_tokens == 1:
+            self.totals.prompt_tokens += request.num_prompt_tokens
         text = detokenizer.push(token.token_id)
         reason = None
         if detokenizer.is_stopped or token.token_id in self.model.eos_token_ids:
@@ -191,8 +198,6 @@ class Engine:
             num_cached_tokens=request.num_cached_tokens or 0,
             num_media_tokens=request.prompt.num_media_tokens,
         )
-        self.totals.finished += 1
-        self.totals.prompt_tokens += usage.num_prompt_tokens
         return usage
 
     def _fail(self, batch: ScheduledBatch) -> list[Progress]:
@@ -217,15 +222,8 @@ def cache_spec(model: LoadedModel, limits: EngineLimits) -> KVCacheSpec:
     )
 
 
-def check_limits(
-    model: LoadedModel, limits: EngineLimits, spec: KVCacheSpec, num_blocks: int
-) -> None:
-    """Raise ValueError if the budgets promise what the model or the pool cannot hold."""
-    if limits.max_model_len > model.max_positions:
-        raise ValueError(
-            f"max_model_len is {limits.max_model_len}; the model was made for at most "
-            f"{model.max_positions} positions. Lower max_model_len."
-        )
+def check_limits(limits: EngineLimits, spec: KVCacheSpec, num_blocks: int) -> None:
+    """Raise ValueError if the budgets promise what the pool cannot hold."""
     if limits.max_model_len > num_blocks * spec.block_size:
         raise ValueError(
             f"kv_cache_bytes {limits.kv_cache_bytes} holds {num_blocks * spec.block_size} tokens, "

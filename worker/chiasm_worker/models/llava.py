@@ -17,7 +17,7 @@ import torch
 from chiasm_worker.models.base import PlacedItem, PositionScheme, VisionEncoder
 from chiasm_worker.models.decoder import Decoder
 from chiasm_worker.models.digest import WeightGroups
-from chiasm_worker.models.text import build_decoder, rotary, sliding_windows
+from chiasm_worker.models.text import build_decoder, rope_scaling, rotary, sliding_windows
 
 
 class LlavaVisionEncoder:
@@ -67,7 +67,7 @@ class Llava:
         return PositionScheme(
             type="rope",
             theta=float(rope["rope_theta"]),
-            scaling=rope["rope_type"],
+            scaling=rope_scaling(config.text_config),
             sections=(),
             window=max(sliding_windows(config.text_config)),
         )

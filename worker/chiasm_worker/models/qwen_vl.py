@@ -20,7 +20,7 @@ from chiasm_worker.layers.rope import interleaved_axes, sectioned_axes
 from chiasm_worker.models.base import PlacedItem, PositionScheme, VisionEncoder
 from chiasm_worker.models.decoder import Decoder
 from chiasm_worker.models.digest import WeightGroups
-from chiasm_worker.models.text import build_decoder, head_dim, rotary, sliding_windows
+from chiasm_worker.models.text import build_decoder, head_dim, rope_scaling, rotary, sliding_windows
 
 _DEFAULT_SECTIONS = {"sectioned": (16, 24, 24), "interleaved": (24, 20, 20)}
 
@@ -85,7 +85,7 @@ class QwenVL:
         return PositionScheme(
             type=f"mrope-{self._rope_layout}",
             theta=float(text.rope_parameters["rope_theta"]),
-            scaling=text.rope_parameters["rope_type"],
+            scaling=rope_scaling(text),
             sections=self._sections(config),
             window=max(sliding_windows(text)),
         )

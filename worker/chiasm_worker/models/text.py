@@ -60,6 +60,17 @@ def head_dim(config: Any) -> int:
     return int(given or config.hidden_size // config.num_attention_heads)
 
 
+def rope_scaling(config: Any) -> str:
+    """The rotary scaling with every parameter that changes its frequencies."""
+    rope = dict(config.rope_parameters)
+    kind = rope.pop("rope_type")
+    if kind == "default":
+        return "unscaled"
+    for name in ("rope_theta", "type", "mrope_section", "mrope_interleaved"):
+        rope.pop(name, None)
+    return f"{kind}({','.join(f'{name}={rope[name]}' for name in sorted(rope))})"
+
+
 def sliding_windows(config: Any) -> tuple[int, ...]:
     """Each layer's window in tokens, 0 for none."""
     window = int(getattr(config, "sliding_window", None) or 0)

@@ -1,0 +1,146 @@
+"""The engine behind a queue: one thread computes, the event loop waits.
+
+The thread owns the engine; the loop hands it closures and gets each step's progress back in one
+call. A request that nobody waits for any more is aborted before the next step.
+
+Must not know: HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import itertools
+import logging
+import math
+import queue
+import threading
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from chiasm_contract.errors import InvariantError, Overloaded, Unavailable
+
+from chiasm_worker.engine.engine import Engine, Progress
+from chiasm_worker.engine.runner import EncoderInputs
+from chiasm_worker.request import Prompt, SamplingParams
+
+logger = logging.getLogger(__name__)
+
+_Command = Callable[[], None]
+_FIRST_GUESS_SECONDS = 1.0
+_MAX_RETRY_AFTER_SECONDS = 60
+
+
+class EngineService:
+    """Asynchronous access to one engine. Use from one event loop."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self._capacity = engine.limits.max_num_seqs + engine.limits.max_waiting_requests
+        self._num_inside = 0
+        self._mean_seconds = _FIRST_GUESS_SECONDS
+        self._ids = itertools.count()
+        self._waiters: dict[str, asyncio.Queue[Progress | None]] = {}
+        self._commands: queue.SimpleQueue[_Command | None] = queue.SimpleQueue()
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+        self._failure: BaseException | None = None
+
+    def start(self) -> None:
+        """Start computing."""
+        self._thread.start()
+
+    async def stop(self) -> None:
+        """Stop after the current step; requests still inside end with Unavailable."""
+        self._commands.put(None)
+        await asyncio.to_thread(self._thread.join)
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether requests are being computed."""
+        return self._thread.is_alive() and self._failure is None
+
+    @contextmanager
+    def admission(self) -> Iterator[None]:
+        """A place for one request, from before its pictures are decoded until its last token.
+
+        Raises: Overloaded when all places are taken.
+        """
+        if self._num_inside >= self._capacity:
+            raise Overloaded(
+                f"{self._num_inside} requests are running or waiting, which is all that this "
+                "worker takes. Try again later or ask another replica.",
+                retry_after_seconds=self._retry_after_seconds(),
+            )
+        self._num_inside += 1
+        started = self._loop.time()
+        try:
+            yield
+        finally:
+            self._num_inside -= 1
+            self._mean_seconds += 0.1 * (self._loop.time() - started - self._mean_seconds)
+
+    async def generate(
+        self, prompt: Prompt, params: SamplingParams, inputs: Sequence[EncoderInputs]
+    ) -> AsyncGenerator[list[Progress]]:
+        """Batches of progress, the last of which holds the request's end.
+
+        Leaving the iteration early aborts the request. The first `anext` already validates.
+        Raises: ClientFault when the request cannot run here, Unavailable when the engine stops.
+        """
+        request_id = f"r{next(self._ids)}"
+        request = self.engine.make_request(request_id, prompt, params)
+        waiter: asyncio.Queue[Progress | None] = asyncio.Queue()
+        self._waiters[request_id] = waiter
+        self._commands.put(functools.partial(self.engine.add, request, inputs))
+        finished = False
+        try:
+            while not finished:
+                batch = [await waiter.get()]
+                while not waiter.empty():
+                    batch.append(waiter.get_nowait())
+                known = [progress for progress in batch if progress is not None]
+                if len(known) < len(batch):
+                    raise Unavailable("The engine stopped before the answer ended; ask again.")
+                finished = known[-1].finish_reason is not None or known[-1].failed
+                yield known
+        finally:
+            del self._waiters[request_id]
+            if not finished:
+                self._commands.put(functools.partial(self.engine.abort, request_id))
+
+    def _retry_after_seconds(self) -> int:
+        rounds = self.engine.scheduler.num_waiting / self.engine.limits.max_num_seqs
+        return min(_MAX_RETRY_AFTER_SECONDS, math.ceil(self._mean_seconds * max(1.0, rounds)))
+
+    def _run(self) -> None:
+        try:
+            while self._obey():
+                progress = self.engine.step()
+                if progress:
+                    self._loop.call_soon_threadsafe(self._deliver, progress)
+        except BaseException as error:
+            self._failure = error
+            logger.critical("The engine stopped", exc_info=True)
+            if not isinstance(error, (Exception, InvariantError)):
+                raise
+        self._loop.call_soon_threadsafe(self._give_up)
+
+    def _obey(self) -> bool:
+        """Run all commands, waiting for one while there is nothing to compute; False to stop."""
+        while not self.engine.has_requests or not self._commands.empty():
+            command = self._commands.get()
+            if command is None:
+                return False
+            command()
+        return True
+
+    def _deliver(self, progress: Sequence[Progress]) -> None:
+        for item in progress:
+            waiter = self._waiters.get(item.request_id)
+            if waiter is not None:
+                waiter.put_nowait(item)
+
+    def _give_up(self) -> None:
+        for waiter in self._waiters.values():
+            waiter.put_nowait(None)

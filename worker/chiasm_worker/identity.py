@@ -1,0 +1,96 @@
+"""What this worker's cached vectors are computed for: the manifest behind its fingerprints.
+
+Every field is what was really loaded and is really used, read off the model in memory: a flag or
+a file name is never an identity.
+
+Must not know: HTTP, requests.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from importlib.metadata import version
+from typing import Any
+
+from chiasm_contract import fingerprint
+from chiasm_contract.fingerprint import Compute, Identity, KvDtype, Position, Processor, Repr, Scope
+from chiasm_contract.fingerprint import Weights as WeightFields
+
+from chiasm_worker.kvcache.prefix_cache import root_key
+from chiasm_worker.kvcache.spec import KVCacheSpec
+from chiasm_worker.models.base import LoadedModel
+
+RECORD_SCHEMA = 1
+LAYOUT = "block-major"
+# One tenant, no adapter, one track: the request does not carry others yet.
+SCOPE = Scope(tenant="shared", adapter="base", track="stable")
+
+
+def build_identity(model: LoadedModel, spec: KVCacheSpec, attention_numerics: str) -> Identity:
+    """The manifest of a loaded model whose blocks have the shape `spec`."""
+    scheme = model.family.position_scheme(model.config)
+    dtype = str(model.dtype).removeprefix("torch.")
+    compute = Compute(
+        weights=WeightFields(
+            language=model.digests.language,
+            vision_encoder=model.digests.vision_encoder,
+            projector=model.digests.projector,
+        ),
+        processor=Processor(
+            config=processor_digest(model.processor),
+            resize_backend=resize_backend(model.processor.image_processor),
+            library_version=f"transformers {version('transformers')}",
+        ),
+        position=Position(
+            type=scheme.type,
+            theta=scheme.theta,
+            scaling=scheme.scaling,
+            sections=list(scheme.sections),
+            window=scheme.window,
+        ),
+        compute_dtype=dtype,
+        weight_quantization="unquantized",
+        calibration="uncalibrated",
+        attention_numerics=attention_numerics,
+    )
+    representation = Repr(
+        schema_version=RECORD_SCHEMA,
+        kv_dtype=KvDtype(text=dtype, vision=dtype),
+        scale_mode="unscaled",
+        layout=LAYOUT,
+        block_size=spec.block_size,
+        num_layers=spec.num_layers,
+        num_kv_heads=spec.num_kv_heads,
+        head_dim=spec.head_dim,
+        parallel_degree=1,
+        parallel_rank=0,
+    )
+    return Identity(compute=compute, repr=representation)
+
+
+def cache_root(identity: Identity) -> bytes:
+    """The key that every block chain of this worker starts from."""
+    return root_key(
+        fingerprint.compute_fp(identity.compute),
+        fingerprint.repr_fp(identity.repr),
+        fingerprint.scope_fp(SCOPE),
+    )
+
+
+def processor_digest(processor: Any) -> str:
+    """64 hex digits over image processor, tokenizer and chat template as they are in memory."""
+    resolved = {
+        "image_processor": processor.image_processor.to_dict(),
+        "tokenizer": json.loads(processor.tokenizer.backend_tokenizer.to_str()),
+        "chat_template": processor.chat_template,
+    }
+    data = json.dumps(resolved, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+    return hashlib.sha256(data.encode()).hexdigest()
+
+
+def resize_backend(image_processor: Any) -> str:
+    """Which library resizes pictures: two of them never agree to the last bit."""
+    bases = {base.__name__ for base in type(image_processor).__mro__}
+    library = "torchvision" if "TorchvisionBackend" in bases else "pillow"
+    return f"{library} {version(library).split('+')[0]}"

@@ -1,0 +1,167 @@
+"""`chiasm worker run`: load what the configuration names and serve it on the Unix socket."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import torch
+import uvicorn
+import uvloop
+from chiasm_contract.config import EngineLimits, WorkerConfig, read_config
+from chiasm_contract.fingerprint import Identity
+from chiasm_contract.messages import ModelCard
+from pydantic import ValidationError
+
+from chiasm_worker.attention.reference import ReferenceAttention
+from chiasm_worker.engine.engine import Engine, cache_spec
+from chiasm_worker.engine.service import EngineService
+from chiasm_worker.generation import Generation
+from chiasm_worker.identity import build_identity, cache_root
+from chiasm_worker.models.base import LoadedModel
+from chiasm_worker.models.registry import load_model
+from chiasm_worker.server import Serving, WorkerState, create_app
+from chiasm_worker.settings import WorkerSettings
+
+logger = logging.getLogger(__name__)
+
+_GRACEFUL_SECONDS = 30
+_CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")
+
+
+def run(config_path: Path) -> None:
+    """Serve what `config_path` says until a signal ends it.
+
+    Raises: SystemExit with a sentence when the file is wrong or the socket cannot be had.
+    """
+    settings = WorkerSettings()
+    logging.basicConfig(
+        level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    try:
+        config = read_config(WorkerConfig, config_path)
+    except (OSError, ValidationError) as error:
+        raise SystemExit(f"chiasm worker: cannot use {config_path}: {error}") from error
+    torch.set_num_threads(config.num_threads or usable_cores())
+    _clear_socket(config.socket_path)
+    uvloop.run(serve(config))
+
+
+async def serve(config: WorkerConfig) -> None:
+    """Serve `config` until the server is told to stop."""
+    state = WorkerState(config)
+    server = uvicorn.Server(
+        uvicorn.Config(
+            create_app(state),
+            uds=str(config.socket_path),
+            http="httptools",
+            lifespan="off",
+            access_log=False,
+            log_config=None,
+            timeout_graceful_shutdown=_GRACEFUL_SECONDS,
+        )
+    )
+    async with loading(state):
+        await server.serve()
+
+
+@asynccontextmanager
+async def loading(state: WorkerState) -> AsyncIterator[None]:
+    """Load the model in the background and stop it at the end."""
+    task = asyncio.create_task(_load(state))
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        if state.serving is not None:
+            state.serving.generation.close()
+            await state.serving.service.stop()
+
+
+async def _load(state: WorkerState) -> None:
+    config = state.config
+    try:
+        model, engine, identity = await asyncio.to_thread(build, config)
+        service = EngineService(engine)
+        generation = Generation(config.images, model, service)
+    except Exception as error:
+        # Stays up and says so: whoever looks at the pod learns the reason, not a restart count.
+        logger.exception("The model could not be loaded")
+        state.load_failure = f"The model {config.model_id!r} cannot be loaded: {error}"
+        return
+    service.start()
+    card = ModelCard(
+        id=config.model_id,
+        family=model.family.name,
+        architecture=model.architecture,
+        max_model_len=engine.limits.max_model_len,
+        max_images_per_prompt=config.images.max_per_prompt,
+    )
+    state.serving = Serving(card, identity, service, generation)
+    logger.info("Serving %s with %d cache blocks", config.model_id, engine.pool.num_blocks)
+
+
+def build(config: WorkerConfig) -> tuple[LoadedModel, Engine, Identity]:
+    """Load a model and make an engine for it.
+
+    Raises: ValueError or OSError saying what is wrong with the model or the configuration.
+    """
+    model = load_model(config.model_path, getattr(torch, config.dtype), device(config))
+    limits = resolve_limits(model, config.engine)
+    identity = build_identity(model, cache_spec(model, limits), ReferenceAttention.numerics)
+    return model, Engine(model, limits, cache_root(identity)), identity
+
+
+def resolve_limits(model: LoadedModel, limits: EngineLimits) -> EngineLimits:
+    """The limits with max_model_len lowered to what the model was made for; /model reports it."""
+    if limits.max_model_len <= model.max_positions:
+        return limits
+    logger.warning(
+        "max_model_len %d is lowered to %d: the model was made for no more positions",
+        limits.max_model_len,
+        model.max_positions,
+    )
+    return limits.model_copy(update={"max_model_len": model.max_positions})
+
+
+def device(config: WorkerConfig) -> torch.device:
+    """The device to compute on.
+
+    Raises: ValueError when it is not there.
+    """
+    if config.device == "cuda" and not torch.cuda.is_available():
+        raise ValueError("The device is cuda, but torch sees none; ask for a GPU or use cpu.")
+    return torch.device(config.device)
+
+
+def usable_cores() -> int:
+    """Cores that this process may use: its affinity, or less if its control group says so."""
+    cores = len(os.sched_getaffinity(0))
+    try:
+        quota, period = _CPU_LIMIT.read_text().split()
+    except (OSError, ValueError):
+        return cores
+    return cores if quota == "max" else max(1, min(cores, int(quota) // int(period)))
+
+
+def _clear_socket(path: Path) -> None:
+    """Remove what a crashed predecessor left; refuse to take a socket that somebody serves."""
+    if not path.parent.is_dir():
+        raise SystemExit(f"chiasm worker: there is no folder {path.parent} for the socket.")
+    if not path.exists():
+        return
+    if not path.is_socket():
+        raise SystemExit(f"chiasm worker: {path} is not a socket; remove it or name another.")
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(str(path))
+        except OSError:
+            path.unlink()
+            return
+    raise SystemExit(f"chiasm worker: another process serves {path}; stop it or name another.")

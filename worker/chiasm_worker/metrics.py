@@ -1,0 +1,86 @@
+"""The worker's metrics: read off the engine's own counters when somebody asks.
+
+Which metrics exist, with their words and labels, says chiasm_contract/metric_specs.py; this module
+only says where each value comes from.
+
+Must not know: HTTP routes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from chiasm_contract.metric_specs import specs_of
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from chiasm_worker.engine.engine import Engine
+
+Family = CounterMetricFamily | GaugeMetricFamily
+
+VALUES: Mapping[str, Callable[[Engine], float]] = {
+    "vllm:num_requests_running": lambda e: e.scheduler.num_running,
+    "vllm:num_requests_waiting": lambda e: e.scheduler.num_waiting,
+    "vllm:kv_cache_usage_perc": lambda e: e.pool.num_used / e.pool.num_blocks,
+    "vllm:prefix_cache_queries_total": lambda e: e.scheduler.counters.prefix_query_tokens,
+    "vllm:prefix_cache_hits_total": lambda e: e.scheduler.counters.prefix_hit_tokens,
+    "vllm:prompt_tokens_total": lambda e: e.totals.prompt_tokens,
+    "vllm:generation_tokens_total": lambda e: e.totals.generation_tokens,
+    "vllm:num_preemptions_total": lambda e: e.scheduler.counters.num_preemptions,
+    "vllm:mm_cache_queries_total": lambda e: e.scheduler.counters.media_queries,
+    "vllm:mm_cache_hits_total": lambda e: e.scheduler.counters.media_hits,
+    "chiasm_worker_encode_calls_total": lambda e: e.runner.num_encode_calls,
+    "chiasm_worker_steps_total": lambda e: e.totals.steps,
+    "chiasm_worker_step_tokens_total": lambda e: e.totals.step_tokens,
+    "chiasm_worker_requests_failed_total": lambda e: e.totals.failed,
+    "chiasm_worker_requests_aborted_total": lambda e: e.totals.aborted,
+}
+BLOCK_STATES: Mapping[str, Callable[[Engine], float]] = {
+    "free": lambda e: e.pool.num_free,
+    "cached": lambda e: e.pool.num_cached,
+    "used": lambda e: e.pool.num_used,
+}
+
+
+class EngineCollector(Collector):
+    """One engine's values under the names of the contract."""
+
+    def __init__(self, engine: Engine, model_id: str) -> None:
+        self._engine = engine
+        self._model_id = model_id
+
+    def collect(self) -> Iterable[Family]:
+        """Every metric of the worker's rows."""
+        for spec in specs_of("worker"):
+            kind = CounterMetricFamily if spec.kind == "counter" else GaugeMetricFamily
+            family = kind(spec.name.removesuffix("_total"), spec.help, labels=list(spec.labels))
+            for labels, value in self._samples(spec.name):
+                family.add_metric([labels[name] for name in spec.labels], value)
+            yield family
+
+    def _samples(self, name: str) -> Iterable[tuple[Mapping[str, str], float]]:
+        model = {"model_name": self._model_id}
+        if name == "chiasm_worker_blocks":
+            for state, value in BLOCK_STATES.items():
+                yield {**model, "state": state}, value(self._engine)
+        elif name == "vllm:cache_config_info":
+            limits = self._engine.limits
+            yield (
+                {
+                    **model,
+                    "block_size": str(limits.block_size),
+                    "num_gpu_blocks": str(self._engine.pool.num_blocks),
+                    "enable_prefix_caching": str(limits.prefix_caching),
+                },
+                1.0,
+            )
+        else:
+            yield model, VALUES[name](self._engine)
+
+
+def exposition(engine: Engine, model_id: str) -> bytes:
+    """All metrics in Prometheus' text format."""
+    registry = CollectorRegistry()
+    registry.register(EngineCollector(engine, model_id))
+    return generate_latest(registry)

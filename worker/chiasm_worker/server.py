@@ -1,0 +1,225 @@
+"""The worker's HTTP surface on a Unix socket.
+
+The socket answers from the first moment: /health says 503 with a sentence while the model loads,
+or for good when it could not be loaded, so that whoever stands in front can tell why.
+
+Must not know: how anything is computed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+
+from chiasm_contract import fingerprint
+from chiasm_contract.config import WorkerConfig
+from chiasm_contract.errors import ChiasmError, InvalidRequest, RequestTooLarge, Unavailable
+from chiasm_contract.fingerprint import Identity
+from chiasm_contract.messages import (
+    EVENT_MEDIA_TYPE,
+    INCARNATION_HEADER,
+    ErrorEvent,
+    IdentityReport,
+    ModelCard,
+    decode_request,
+)
+from prometheus_client import CONTENT_TYPE_LATEST
+from pydantic import ValidationError
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from chiasm_worker.engine.service import EngineService
+from chiasm_worker.generation import Event, Generation
+from chiasm_worker.metrics import exposition
+
+logger = logging.getLogger(__name__)
+
+_HEAD_ALLOWANCE_BYTES = 16 * 2**20
+
+
+@dataclass(slots=True)
+class Serving:
+    """What there is once a model is loaded."""
+
+    card: ModelCard
+    identity: Identity
+    service: EngineService
+    generation: Generation
+
+
+class WorkerState:
+    """Loading, failed or serving."""
+
+    def __init__(self, config: WorkerConfig) -> None:
+        self.config = config
+        self.incarnation = uuid.uuid4().hex
+        self.serving: Serving | None = None
+        self.load_failure: str | None = None
+
+    def require(self) -> Serving:
+        """What serves.
+
+        Raises: Unavailable saying why nothing does.
+        """
+        if self.load_failure is not None:
+            raise Unavailable(self.load_failure, code="model_load_failed")
+        if self.serving is None:
+            raise Unavailable("The model is being loaded.", code="model_loading")
+        if not self.serving.service.is_healthy:
+            raise Unavailable("The engine stopped; the worker must be restarted.")
+        return self.serving
+
+
+class EventStream(Response):
+    """NDJSON events, sent as they come; the source is closed as soon as the client has gone."""
+
+    media_type = EVENT_MEDIA_TYPE
+
+    def __init__(
+        self, first: list[Event], rest: AsyncGenerator[list[Event]], headers: dict[str, str]
+    ) -> None:
+        super().__init__(headers=headers)
+        del self.headers["content-length"]
+        self._first = first
+        self._rest = rest
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send until the source ends or the client goes."""
+        sending = asyncio.ensure_future(self._send_all(send))
+        leaving = asyncio.ensure_future(_disconnect(receive))
+        try:
+            await asyncio.wait((sending, leaving), return_when=asyncio.FIRST_COMPLETED)
+            if sending.done():
+                sending.result()
+        finally:
+            leaving.cancel()
+            sending.cancel()
+            await asyncio.gather(sending, leaving, return_exceptions=True)
+            await self._rest.aclose()
+
+    async def _send_all(self, send: Send) -> None:
+        await send(
+            {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
+        )
+        await send(_body(self._first))
+        try:
+            async for events in self._rest:
+                await send(_body(events))
+        except ChiasmError as error:
+            await send(_body([ErrorEvent(error=error.body())]))
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def _body(events: list[Event]) -> dict[str, object]:
+    lines = "".join(event.model_dump_json() + "\n" for event in events)
+    return {"type": "http.response.body", "body": lines.encode(), "more_body": True}
+
+
+async def _disconnect(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def create_app(state: WorkerState) -> Starlette:
+    """The routes over one worker's state."""
+
+    async def health(_: Request) -> Response:
+        state.require()
+        return JSONResponse({"status": "ok"})
+
+    async def identity(_: Request) -> Response:
+        return _json(identity_report(state.require().identity, state.incarnation))
+
+    async def model(_: Request) -> Response:
+        return _json(state.require().card)
+
+    async def metrics(_: Request) -> Response:
+        text = exposition(state.require().service.engine, state.config.model_id)
+        return Response(text, media_type=CONTENT_TYPE_LATEST)
+
+    async def generate(request: Request) -> Response:
+        serving = state.require()
+        body = await _read_body(request, state.config)
+        try:
+            head, pictures = decode_request(body)
+        except ValidationError as error:
+            raise InvalidRequest(_first_problem(error)) from error
+        events = serving.generation.events(head, pictures)
+        first = await _first_batch(events, request.receive)
+        if first is None:
+            return Response(status_code=204)
+        return EventStream(first, events, {INCARNATION_HEADER: state.incarnation})
+
+    return Starlette(
+        routes=[
+            Route("/health", health),
+            Route("/identity", identity),
+            Route("/model", model),
+            Route("/metrics", metrics),
+            Route("/generate", generate, methods=["POST"]),
+        ],
+        exception_handlers={ChiasmError: _refuse},
+    )
+
+
+def identity_report(identity: Identity, incarnation: str) -> IdentityReport:
+    """The manifest with its digests."""
+    return IdentityReport(
+        compute_fp=fingerprint.compute_fp(identity.compute),
+        repr_fp=fingerprint.repr_fp(identity.repr),
+        incarnation=incarnation,
+        fields=identity.fields(),
+    )
+
+
+async def _first_batch(events: AsyncGenerator[list[Event]], receive: Receive) -> list[Event] | None:
+    """The first events, or None if the client goes before there are any.
+
+    Waiting for them before the answer's status is sent lets a faulty request end in a 4xx.
+    """
+    first = asyncio.ensure_future(anext(events))
+    leaving = asyncio.ensure_future(_disconnect(receive))
+    try:
+        await asyncio.wait((first, leaving), return_when=asyncio.FIRST_COMPLETED)
+        return first.result() if first.done() else None
+    finally:
+        leaving.cancel()
+        first.cancel()
+        await asyncio.gather(first, leaving, return_exceptions=True)
+
+
+async def _read_body(request: Request, config: WorkerConfig) -> bytes:
+    images = config.images
+    limit = images.max_per_prompt * images.max_bytes + _HEAD_ALLOWANCE_BYTES
+    parts, size = [], 0
+    async for part in request.stream():
+        size += len(part)
+        if size > limit:
+            raise RequestTooLarge(f"The request has more than {limit} bytes; send less.")
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _first_problem(error: ValidationError) -> str:
+    problem = error.errors(include_url=False, include_input=False)[0]
+    where = ".".join(str(part) for part in problem["loc"])
+    return f"{where or 'The head'}: {problem['msg']}."
+
+
+def _json(message: ModelCard | IdentityReport) -> Response:
+    return Response(message.model_dump_json(), media_type="application/json")
+
+
+async def _refuse(_: Request, error: Exception) -> Response:
+    assert isinstance(error, ChiasmError)  # noqa: S101 - the handler is registered for it
+    body = error.body()
+    headers = {}
+    if body.retry_after_seconds is not None:
+        headers["retry-after"] = str(body.retry_after_seconds)
+    return JSONResponse(body.model_dump(), status_code=body.status, headers=headers)

@@ -1,0 +1,15 @@
+"""What the worker takes from its environment: only what is no part of a model's specification."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class WorkerSettings(BaseSettings):
+    """CHIASM_LOG_LEVEL."""
+
+    model_config = SettingsConfigDict(env_prefix="CHIASM_", frozen=True)
+
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
