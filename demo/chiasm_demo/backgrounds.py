@@ -29,7 +29,8 @@ def _pair(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
 def _mix(weight: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Weights [height, width] in 0..1 between two colours."""
     first, second = _pair(rng)
-    return first + (second - first) * weight[..., None].astype(np.float32)
+    mixed: np.ndarray = first + (second - first) * weight[..., None].astype(np.float32)
+    return mixed
 
 
 def _axes(height: int, width: int) -> tuple[np.ndarray, np.ndarray]:

@@ -61,13 +61,13 @@ class MissingFontsError(RuntimeError):
     def __init__(self, packages: list[str]) -> None:
         self.packages = packages
         super().__init__(
-            f"the fonts of {', '.join(packages)} are not installed, and price labels are drawn with "
-            f"them: install them with `apt-get install {' '.join(packages)}`"
+            f"price labels are drawn with the fonts of {', '.join(packages)}, which are not "
+            f"installed: install them with `apt-get install {' '.join(packages)}`"
         )
 
 
 def font_files(packages: dict[str, tuple[str, ...]]) -> dict[str, tuple[Path, ...]]:
-    """Font files of each package; raises `MissingFontsError` naming every package that is missing."""
+    """Font files of each package; `MissingFontsError` names every package that is missing."""
     found = {
         package: tuple(
             sorted(

@@ -46,7 +46,7 @@ def build_config(tokenizer: PreTrainedTokenizerFast) -> Qwen3VLConfig:
             "vocab_size": len(tokenizer),
             "hidden_size": HIDDEN,
             "intermediate_size": 512,
-            "num_hidden_layers": 6,
+            "num_hidden_layers": 4,
             "num_attention_heads": 6,
             "num_key_value_heads": 2,
             "head_dim": 32,

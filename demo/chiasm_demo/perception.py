@@ -1,0 +1,184 @@
+"""Stage 2: the vision tower learns to write what it sees in the symbols of `symbols.py`.
+
+Dense truth instead of answers: after half of its blocks each patch must know the item and the
+digits on it, at the end the nine slot tokens must be the slots' vectors. The two helpers for that
+(`PatchHeads`) are dropped after training; the shipped tower is transformers' own.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.nn import functional
+from transformers import Qwen3VLForConditionalGeneration
+from transformers.models.qwen3_vl.modeling_qwen3_vl import (
+    Qwen3VLVisionAttention,
+    Qwen3VLVisionPatchEmbed,
+    apply_rotary_pos_emb_vision,
+)
+
+from chiasm_demo.model_config import DEEPSTACK_BLOCK, HIDDEN, MERGE, VISION_HIDDEN
+from chiasm_demo.patches import relight, to_patches
+from chiasm_demo.shards import Shard, load_shard, shard_path
+from chiasm_demo.symbols import (
+    CODE_LENGTH,
+    FIELD_CLASSES,
+    code_book,
+    embed_slots,
+    field_offsets,
+    slot_tokens,
+)
+from chiasm_demo.training import Metrics
+
+_SHARPNESS = 12.0
+"""Logit of a perfectly written class over the others, in the loss of the slots."""
+
+_PATCH_CLASSES = (FIELD_CLASSES["shape"], FIELD_CLASSES["colour"], 11, 11)
+
+
+class StillPatchEmbed(Qwen3VLVisionPatchEmbed):
+    """The same embedding for still pictures: both frames of a patch are one, so one is enough."""
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """[patches, 3 * 14 * 14] -> [patches, dim]."""
+        weight = self.proj.weight.sum(dim=2).flatten(1)  # [dim, 3 * 14 * 14]
+        return functional.linear(hidden_states, weight, self.proj.bias)
+
+
+class EqualSizeAttention(Qwen3VLVisionAttention):
+    """The same attention for batches whose pictures have one size: no loop over pictures."""
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        cu_seqlens: torch.Tensor,
+        position_embeddings: tuple[torch.Tensor, torch.Tensor] | None = None,
+        **_: object,
+    ) -> torch.Tensor:
+        """[batch * P, dim] -> [batch * P, dim]."""
+        batch = cu_seqlens.numel() - 1
+        qkv = self.qkv(hidden_states).view(hidden_states.shape[0], 3, self.num_heads, -1)
+        query, key, value = qkv.unbind(1)
+        if position_embeddings is not None:
+            query, key = apply_rotary_pos_emb_vision(query, key, *position_embeddings)
+
+        def by_picture(part: torch.Tensor) -> torch.Tensor:
+            return part.view(batch, -1, self.num_heads, self.head_dim).transpose(1, 2)
+
+        mixed = functional.scaled_dot_product_attention(
+            by_picture(query), by_picture(key), by_picture(value), scale=self.scaling
+        )
+        projected: torch.Tensor = self.proj(mixed.transpose(1, 2).reshape(hidden_states.shape))
+        return projected
+
+
+def use_fast_forms(model: Qwen3VLForConditionalGeneration) -> None:
+    """Switch the tower to its fast forms for training; weights and names stay what they are."""
+    model.model.visual.patch_embed.__class__ = StillPatchEmbed
+    for block in model.model.visual.blocks:
+        block.attn.__class__ = EqualSizeAttention
+
+
+class PatchHeads(nn.Module):
+    """Reads shape, colour, left and right digit off each patch half-way through the tower."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(VISION_HIDDEN)
+        self.head = nn.Linear(VISION_HIDDEN, sum(_PATCH_CLASSES))
+
+    def loss(self, hidden: torch.Tensor, classes: torch.Tensor) -> tuple[torch.Tensor, Metrics]:
+        """Hidden states [patches, dim] against classes [patches, 4]."""
+        parts = self.head(self.norm(hidden)).split(_PATCH_CLASSES, dim=-1)
+        total = hidden.new_zeros(())
+        metrics = {}
+        for index, name in enumerate(("patch_shape", "patch_colour", "patch_left", "patch_right")):
+            truth = classes[:, index]
+            losses = functional.cross_entropy(parts[index], truth, reduction="none")
+            total = total + losses.mean()
+            if bool((truth > 0).any()):  # most patches are wall: let the others weigh as much
+                total = total + losses[truth > 0].mean()
+            if name != "patch_right" and bool((truth > 0).any()):
+                right = parts[index].argmax(dim=-1) == truth
+                metrics[name] = float(right[truth > 0].float().mean())
+        return total, metrics
+
+
+class Tower(nn.Module):
+    """The vision tower with its training heads, for batches of one picture size."""
+
+    def __init__(self, model: Qwen3VLForConditionalGeneration) -> None:
+        super().__init__()
+        self.visual = model.model.visual
+        self.patch_heads = PatchHeads()
+        self._codes = code_book(HIDDEN)
+
+    def look(self, pictures: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor], torch.Tensor]:
+        """Pictures [batch, H, W, 3] -> tokens [batch, T, dim], DeepStack, half-way states."""
+        half_way: list[torch.Tensor] = []
+        block = self.visual.blocks[DEEPSTACK_BLOCK]
+        hook = block.register_forward_hook(lambda _module, _args, out: half_way.append(out))
+        pixels = to_patches(pictures)
+        rows, columns = pictures.shape[1] // 14, pictures.shape[2] // 14
+        grids = torch.tensor([[1, rows, columns]] * pictures.shape[0])
+        output = self.visual(pixels, grid_thw=grids)
+        hook.remove()
+        tokens = output.pooler_output.view(pictures.shape[0], rows * columns // MERGE**2, -1)
+        return tokens, output.deepstack_features, half_way[0]
+
+    def slot_loss(
+        self, tokens: torch.Tensor, classes: torch.Tensor, grid: tuple[int, int]
+    ) -> tuple[torch.Tensor, Metrics]:
+        """How far the tokens are from the slots' vectors, as distances and as classes."""
+        target = embed_slots(classes, grid, self._codes)
+        distance = (tokens - target).square().sum(dim=-1).mean() / CODE_LENGTH**2
+        written = tokens[:, torch.from_numpy(slot_tokens(*grid))]  # [batch, 9, dim]
+        scores = written @ self._codes.T / CODE_LENGTH**2
+        total, metrics = distance, {"distance": float(distance.detach())}
+        filled = classes[..., 0] > 0
+        whole = torch.ones_like(filled)
+        for index, (name, offset) in enumerate(
+            zip(FIELD_CLASSES, field_offsets()[0].tolist(), strict=True)
+        ):
+            part = scores[..., offset : offset + FIELD_CLASSES[name]]
+            truth = classes[..., index]
+            flat = (_SHARPNESS * part).flatten(0, 1)
+            losses = functional.cross_entropy(flat, truth.flatten(), reduction="none")
+            total = total + losses.mean() + losses[filled.flatten()].mean()
+            right = part.detach().argmax(dim=-1) == truth
+            metrics[f"slot_{name}"] = float(right[filled].float().mean())
+            if name not in ("shape", "colour"):
+                whole &= right
+        priced = classes[..., 3] > 0
+        metrics["slot_price"] = float(whole[priced].float().mean())
+        return total, metrics
+
+
+class PerceptionStage:
+    """Shards of pictures, and the loss of what the tower writes about them."""
+
+    def __init__(self, tower: Tower, shards: Path) -> None:
+        self._tower = tower
+        self._folder = shards
+
+    def shard_at(self, step: int) -> Shard:
+        """The next new shard while drawing keeps ahead, then any of those drawn so far."""
+        if shard_path(self._folder, step).exists():
+            return load_shard(step, self._folder)
+        num_drawn = sum(1 for _ in self._folder.glob("shard-*.npz"))
+        return load_shard(random.Random(f"shard of {step}").randrange(num_drawn), self._folder)
+
+    def loss_of(self, step: int) -> tuple[torch.Tensor, Metrics]:
+        """Loss of one shard."""
+        shard = self.shard_at(step)
+        generator = torch.Generator().manual_seed(step)
+        pictures = relight(torch.from_numpy(shard.pictures).float(), generator)
+        tokens, _, half_way = self._tower.look(pictures)
+        classes = torch.from_numpy(shard.slots).long()
+        slots, metrics = self._tower.slot_loss(tokens, classes, shard.grid)
+        patch_truth = torch.from_numpy(shard.patches).long().flatten(0, 1)
+        dense, patch_metrics = self._tower.patch_heads.loss(half_way, patch_truth)
+        return slots + 2 * dense, {**metrics, **patch_metrics}
