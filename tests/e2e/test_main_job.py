@@ -1,0 +1,186 @@
+"""From an applied resource to answered pictures, on a real Kubernetes with the installed chart."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from chiasm_tour import asking, tour
+from chiasm_tour.clusters import LocalCluster
+
+pytestmark = pytest.mark.cluster
+
+SAMPLES = json.loads((asking.PICTURES / "questions.json").read_text())
+
+
+@pytest.fixture(scope="session")
+def client(url: str) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{url}/v1", api_key="unused", max_retries=0) as opened:
+        yield opened
+
+
+def user_turn(image: Path, question: str) -> list[dict[str, Any]]:
+    content = [
+        {"type": "image_url", "image_url": {"url": asking.data_url(image)}},
+        {"type": "text", "text": question},
+    ]
+    return [{"role": "user", "content": content}]
+
+
+def conditions(cluster: LocalCluster, resource: str) -> dict[str, Any]:
+    words = cluster.kubectl("get", "mmi", resource, "-o", "json", quiet=True)
+    found = json.loads(words or "{}").get("status", {}).get("conditions", [])
+    return {condition["type"]: condition for condition in found}
+
+
+def eventually(holds: Callable[[], bool], what: str, seconds: float = 120) -> None:
+    """Wait for a state of the cluster; the limit only ends a wait that would never end."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.5)
+
+
+def test_sample_pictures_are_answered(client: openai.OpenAI) -> None:
+    answers = []
+    for row in SAMPLES:
+        completion = client.chat.completions.create(
+            model=tour.RESOURCE,
+            messages=user_turn(asking.PICTURES / row["image"], row["question"]),
+            temperature=0,
+            max_tokens=32,
+        )
+        answers.append(completion.choices[0].message.content)
+    right = sum(answer == row["answer"] for answer, row in zip(answers, SAMPLES, strict=True))
+    assert right >= 0.8 * len(SAMPLES), list(zip(answers, SAMPLES, strict=True))
+
+
+def test_streaming_says_the_same(client: openai.OpenAI) -> None:
+    row = SAMPLES[0]
+    messages = user_turn(asking.PICTURES / row["image"], row["question"])
+    whole = client.chat.completions.create(
+        model=tour.RESOURCE, messages=messages, temperature=0, max_tokens=32
+    )
+    stream = client.chat.completions.create(
+        model=tour.RESOURCE, messages=messages, temperature=0, max_tokens=32, stream=True,
+        stream_options={"include_usage": True},
+    )  # fmt: skip
+    chunks = list(stream)
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+    assert text == whole.choices[0].message.content
+    assert chunks[-1].usage is not None
+    assert chunks[-1].usage.completion_tokens == whole.usage.completion_tokens
+
+
+def test_a_broken_picture_is_the_callers_fault(client: openai.OpenAI) -> None:
+    half = (asking.PICTURES / SAMPLES[0]["image"]).read_bytes()[:600]
+    part = {"url": f"data:image/png;base64,{base64.b64encode(half).decode()}"}
+    content = [{"type": "image_url", "image_url": part}, {"type": "text", "text": "What is it?"}]
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.chat.completions.create(
+            model=tour.RESOURCE, messages=[{"role": "user", "content": content}]
+        )
+    assert "messages[0].content[0]" in str(caught.value)
+
+
+def test_status_is_truthful(demo_cluster: LocalCluster) -> None:
+    found = json.loads(demo_cluster.kubectl("get", "mmi", tour.RESOURCE, "-o", "json"))
+    status = found["status"]
+    assert status["observedGeneration"] == found["metadata"]["generation"]
+    assert status["phase"] == "Healthy"
+    assert len(status["identity"]["computeFingerprint"]) == 64
+    assert {name: held["status"] for name, held in conditions(demo_cluster, tour.RESOURCE).items()}[
+        "Ready"
+    ] == "True"
+
+
+def test_traffic_goes_on_without_the_operator(
+    demo_cluster: LocalCluster, client: openai.OpenAI
+) -> None:
+    row = SAMPLES[0]
+    pods_before = demo_cluster.kubectl("get", "pods", "-o", "name")
+    scale = ("scale", "deployment", "-n", tour.SYSTEM_NAMESPACE, "--all")
+    demo_cluster.kubectl(*scale, "--replicas=0")
+    try:
+        answer = client.chat.completions.create(
+            model=tour.RESOURCE, temperature=0, max_tokens=32,
+            messages=user_turn(asking.PICTURES / row["image"], row["question"]),
+        )  # fmt: skip
+        assert answer.choices[0].message.content
+    finally:
+        demo_cluster.kubectl(*scale, "--replicas=1")
+    rollout = ("rollout", "status", "deployment", "-n", tour.SYSTEM_NAMESPACE, "--timeout=90s")
+    demo_cluster.kubectl(*rollout)
+    assert demo_cluster.kubectl("get", "pods", "-o", "name") == pods_before
+
+
+MISSING_PATH = """
+apiVersion: chiasm.dev/v1alpha1
+kind: MultimodalInference
+metadata: {name: missing-claim}
+spec: {model: {source: {path: {claimName: no-such-claim, path: models/x}}}}
+"""
+
+WRONG_IDENTITY = """
+apiVersion: chiasm.dev/v1alpha1
+kind: MultimodalInference
+metadata: {name: wrong-identity}
+spec:
+  model:
+    source: {builtin: demo}
+    expectedIdentity: {compute.compute_dtype: bfloat16}
+"""
+
+
+@pytest.fixture
+def applied(demo_cluster: LocalCluster, tmp_path: Path) -> Iterator[Callable[[str], None]]:
+    manifests: list[Path] = []
+
+    def apply(text: str) -> None:
+        manifests.append(tmp_path / f"{len(manifests)}.yaml")
+        manifests[-1].write_text(text)
+        demo_cluster.kubectl("apply", "-f", str(manifests[-1]))
+
+    yield apply
+    for manifest in manifests:
+        demo_cluster.kubectl("delete", "-f", str(manifest), "--wait=true")
+
+
+def test_a_missing_claim_is_named(
+    demo_cluster: LocalCluster, applied: Callable[[str], None]
+) -> None:
+    applied(MISSING_PATH)
+
+    def named() -> bool:
+        held = conditions(demo_cluster, "missing-claim").get("Ready", {})
+        return held.get("status") == "False" and "no-such-claim" in held.get("message", "")
+
+    eventually(named, "the Ready condition should name the claim")
+    events = (
+        "get",
+        "events",
+        "--field-selector",
+        "involvedObject.name=missing-claim",
+        "-o",
+        "json",
+    )
+    eventually(lambda: "no-such-claim" in demo_cluster.kubectl(*events), "an event should name it")
+
+
+def test_another_identity_never_becomes_ready_and_names_the_field(
+    demo_cluster: LocalCluster, applied: Callable[[str], None]
+) -> None:
+    applied(WRONG_IDENTITY)
+
+    def named() -> bool:
+        held = conditions(demo_cluster, "wrong-identity").get("IdentityVerified", {})
+        return held.get("status") == "False" and "compute_dtype" in held.get("message", "")
+
+    eventually(named, "IdentityVerified should name compute.compute_dtype")
+    assert conditions(demo_cluster, "wrong-identity")["Ready"]["status"] == "False"
