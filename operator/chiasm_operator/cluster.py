@@ -7,9 +7,11 @@ field that Kubernetes does not know an error instead of a silent loss.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import aiohttp
@@ -150,10 +152,10 @@ class Cluster:
 
     async def children(self, namespace: str, owner: str) -> tuple[Manifest, ...]:
         """Every object of the child kinds that carries the owner's label."""
-        found: list[Manifest] = []
-        for kind in CHILD_KINDS:
-            found.extend(await self._labelled(kind, namespace, owner))
-        return tuple(found)
+        found = await asyncio.gather(
+            *(self._labelled(kind, namespace, owner) for kind in CHILD_KINDS)
+        )
+        return tuple(chain.from_iterable(found))
 
     async def pods(self, namespace: str, owner: str) -> tuple[Manifest, ...]:
         """Every pod that carries the owner's label."""

@@ -45,6 +45,11 @@ class Pass:
     images: Images
     now: Callable[[], str]
 
+    async def close(self) -> None:
+        """Close the connections."""
+        await self.cluster.close()
+        await self.pod_states.close()
+
     async def run(self, namespace: str, name: str) -> bool | None:
         """Do one pass; whether the resource is settled, or None when it is gone or going."""
         body = await self.cluster.get(names.KIND, namespace, name)

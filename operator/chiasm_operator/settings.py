@@ -30,7 +30,7 @@ class Settings(BaseSettings):
         default=2.0, ge=0.1, le=60, description="One that is under way is looked at this often."
     )
     stall_seconds: float = Field(
-        default=120.0, ge=10, le=3600, description="A pass without an end this long is a stall."
+        default=120.0, ge=1, le=3600, description="A pass without an end this long is a stall."
     )
     health_host: str = "0.0.0.0"  # noqa: S104 - the kubelet asks on the pod's address
     health_port: int = Field(default=8080, ge=0, le=65535)

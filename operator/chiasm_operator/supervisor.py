@@ -8,7 +8,6 @@ watch only makes the operator slower. A resource's passes never overlap.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -76,6 +75,7 @@ class Supervisor:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
         self._runners.clear()
+        await self._pass.close()
 
     def wake(self, namespace: str, name: str) -> None:
         """Something about this resource may have changed; starts its task when it has none."""
@@ -124,7 +124,7 @@ class Supervisor:
         self._swept = self._clock()
 
     async def _run(self, key: Key, runner: _Runner) -> None:
-        failures = 0
+        failures = idle = 0
         try:
             while True:
                 runner.wake.clear()
@@ -140,17 +140,26 @@ class Supervisor:
                     runner.pass_began = None
                 if settled is None and not runner.wake.is_set():
                     return
-                await self._wait(runner, self._delay(bool(settled), failures))
+                woken = await self._wait(runner, self._delay(bool(settled), failures, idle))
+                idle = 0 if woken or settled else idle + 1
         finally:
             if self._runners.get(key) is runner:
                 del self._runners[key]
 
-    def _delay(self, settled: bool, failures: int) -> float:
+    def _delay(self, settled: bool, failures: int, idle: int) -> float:
+        """A resource that stays unsettled without any event is looked at ever less often."""
         if failures:
             return float(min(MAX_BACKOFF_SECONDS, 2.0 ** min(failures - 1, 10)))
-        return self._tempo.resync_seconds if settled else self._tempo.unsettled_seconds
+        if settled:
+            return self._tempo.resync_seconds
+        growing = self._tempo.unsettled_seconds * 1.2 ** min(idle, 40)
+        return float(min(self._tempo.resync_seconds, growing))
 
-    async def _wait(self, runner: _Runner, seconds: float) -> None:
-        with contextlib.suppress(TimeoutError):
+    async def _wait(self, runner: _Runner, seconds: float) -> bool:
+        """Whether an event ended the wait."""
+        try:
             await asyncio.wait_for(runner.wake.wait(), seconds)
-            await asyncio.sleep(GATHER_SECONDS)
+        except TimeoutError:
+            return False
+        await asyncio.sleep(GATHER_SECONDS)
+        return True

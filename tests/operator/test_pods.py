@@ -142,26 +142,33 @@ def test_a_volume_that_cannot_be_mounted_is_told(
     make_target: MakeTarget, make_pod: MakePod
 ) -> None:
     target = make_target("claim")
-    event = {"reason": "FailedMount", "message": "MountVolume.SetUp failed: no such device"}
+    event = {"reason": "FailedMount", "message": "SetUp failed: no such device", "count": 2}
     problem = diagnose(target, make_pod(target), None, [event])
     assert problem is not None
     assert problem.reason is Reason.VOLUME_NOT_MOUNTED
     assert "no such device" in problem.message
+    assert diagnose(target, make_pod(target), None, [event | {"count": 1}]) is None
+    mounted = {"type": "PodReadyToStartContainers", "status": "True"}
+    assert diagnose(target, make_pod(target, conditions=[mounted]), None, [event]) is None
 
 
 def test_a_model_image_is_told_by_its_field(make_target: MakeTarget, make_pod: MakePod) -> None:
     target = make_target("complete")
     source = target.spec.model.source.image
     assert source is not None
-    text = f'failed to pull image "{source.reference}": not found'
-    for pod, events in (
-        (make_pod(target, statuses=[waiting("worker", "ImagePullBackOff", text)]), ()),
-        (make_pod(target), [{"reason": "Failed", "message": text}]),
+    text = f'Failed to pull image "{source.reference}": not found'
+    events = [{"reason": "Failed", "message": text}]
+    # A kubelet says of the worker only that it is initializing, or pulls the sidecar in vain too.
+    for pod in (
+        make_pod(target, statuses=[waiting("worker", "PodInitializing")]),
+        make_pod(target, statuses=[waiting("sidecar", "ImagePullBackOff", "also not found")]),
     ):
         problem = diagnose(target, pod, None, events)
         assert problem is not None
         assert problem.reason is Reason.IMAGE_PULL_FAILED
         assert "spec.model.source.image.reference" in problem.message
+    loading = {"name": "worker", "containerID": "containerd://1", "state": {"running": {}}}
+    assert diagnose(target, make_pod(target, statuses=[loading]), None, events) is None
 
 
 def test_a_ready_pod_has_no_problem(make_target: MakeTarget, make_pod: MakePod) -> None:

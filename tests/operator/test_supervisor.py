@@ -26,6 +26,9 @@ class Recorder:
     def cluster(self) -> Recorder:
         return self
 
+    async def close(self) -> None:
+        pass
+
     async def resources(self, _: Any) -> list[dict[str, Any]]:
         return [{"metadata": {"namespace": "n", "name": name}} for name in self.listed]
 
@@ -101,6 +104,16 @@ async def test_an_unsettled_resource_is_looked_at_again(make: Make) -> None:
     supervisor, recorder, _ = make(answers={"a": False})
     supervisor.wake("n", "a")
     await until(lambda: len(recorder.passes) >= 3)
+
+
+def test_a_lasting_trouble_is_looked_at_less_and_less() -> None:
+    tempo = Tempo(resync_seconds=30, unsettled_seconds=2, stall_seconds=60)
+    supervisor = Supervisor(Recorder(), tempo, (), Clock())  # type: ignore[arg-type]
+    waits = [supervisor._delay(False, 0, idle) for idle in range(100)]
+    assert waits == sorted(waits)
+    assert (waits[0], waits[-1]) == (2, 30)
+    assert supervisor._delay(True, 0, 0) == 30
+    assert [supervisor._delay(False, failures, 0) for failures in (1, 2, 3, 99)] == [1, 2, 4, 30]
 
 
 async def test_a_settled_one_rests_until_woken(make: Make) -> None:

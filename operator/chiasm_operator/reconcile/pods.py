@@ -40,9 +40,9 @@ def diagnose(
         return None
     problems = chain(
         _unscheduled(target, pod),
-        _containers(target, pod),
-        _state(pod, state),
         _mounts(target, pod, events),
+        _containers(pod),
+        _state(pod, state),
     )
     return next(problems, None)
 
@@ -67,7 +67,7 @@ def _unscheduled(target: Target, pod: Manifest) -> Iterator[Problem]:
             yield Problem(Reason.UNSCHEDULABLE, f"{_name(pod)} fits on no node: {text}")
 
 
-def _containers(target: Target, pod: Manifest) -> Iterator[Problem]:
+def _containers(pod: Manifest) -> Iterator[Problem]:
     status = pod.get("status", {})
     images = {
         item["name"]: item["image"]
@@ -78,23 +78,17 @@ def _containers(target: Target, pod: Manifest) -> Iterator[Problem]:
         waiting = item.get("state", {}).get("waiting", {})
         reason, text = waiting.get("reason", ""), waiting.get("message", "")
         if reason in _PULL_FAULTS:
-            yield _pull_fault(target, images.get(name, "?"), name, text or reason)
+            yield Problem(
+                Reason.IMAGE_PULL_FAILED,
+                f"Image {images.get(name, '?')!r} of container {name} cannot be pulled: "
+                f"{text or reason}",
+            )
         elif reason in _START_FAULTS:
             yield Problem(
                 Reason.CONTAINER_CANNOT_START,
                 f"{_name(pod)}: container {name} cannot start: {text or reason}",
             )
         yield from _crash(pod, item)
-
-
-def _pull_fault(target: Target, image: str, container: str, text: str) -> Problem:
-    source = target.spec.model.source.image
-    if source and source.reference in text and image not in text:
-        return _model_image_fault(target, text)
-    return Problem(
-        Reason.IMAGE_PULL_FAILED,
-        f"Image {image!r} of container {container} cannot be pulled: {text}",
-    )
 
 
 def _model_image_fault(target: Target, text: str) -> Problem:
@@ -132,10 +126,30 @@ def _state(pod: Manifest, state: PodState | None) -> Iterator[Problem]:
 
 
 def _mounts(target: Target, pod: Manifest, events: Sequence[Manifest]) -> Iterator[Problem]:
+    """What only events tell, while it can still be true: they stay after their cause is gone."""
     source = target.spec.model.source.image
+    waiting, sandboxed = _waits_for_volumes(pod), _has_sandbox(pod)
     for event in events:
-        text = event.get("message", "")
-        if event.get("reason") == "Failed" and source and source.reference in text:
+        text, reason = event.get("message", ""), event.get("reason")
+        if waiting and source and reason == "Failed" and source.reference in text:
             yield _model_image_fault(target, text)
-        elif event.get("reason") in {"FailedMount", "FailedAttachVolume"}:
+        # The first one is often a cache that is not filled yet.
+        repeated = event.get("count", 1) > 1
+        if not sandboxed and repeated and reason in {"FailedMount", "FailedAttachVolume"}:
             yield Problem(Reason.VOLUME_NOT_MOUNTED, f"{_name(pod)}: {text}")
+
+
+def _waits_for_volumes(pod: Manifest) -> bool:
+    """Whether the worker was never created: an image volume is pulled just before."""
+    return not any(
+        item["name"] == names.WORKER_CONTAINER and item.get("containerID")
+        for item in pod.get("status", {}).get("containerStatuses", ())
+    )
+
+
+def _has_sandbox(pod: Manifest) -> bool:
+    """Whether all volumes but image volumes are mounted."""
+    return any(
+        item["type"] == "PodReadyToStartContainers" and item["status"] == "True"
+        for item in pod.get("status", {}).get("conditions", ())
+    )

@@ -11,7 +11,7 @@ from chiasm_contract.api import identity_fields
 from chiasm_contract.builtin_models import builtin_identity
 from chiasm_contract.config import EngineLimits, ImageLimits, SidecarConfig, WorkerConfig
 from chiasm_contract.fingerprint import Value
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from chiasm_operator.render.target import Target
 from chiasm_operator.resource import InvalidSpec
@@ -102,6 +102,10 @@ def render(target: Target) -> dict[str, Any]:
             names.WORKER_CONFIG_KEY: _file(worker_config(target)),
             names.SIDECAR_CONFIG_KEY: _file(sidecar_config(target)),
         }
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"]))
+        raise InvalidSpec(f"{error.title}: {field}: {first['msg']}.") from error
     except ValueError as error:
         raise InvalidSpec(str(error)) from error
     return {

@@ -36,7 +36,15 @@ NOWHERE = {"nodeSelector": {"chiasm.dev/no-such-node": "true"}}
 class OperatorProcess:
     """`chiasm operator run`, which can be killed and started again."""
 
-    def __init__(self, kubeconfig: Path, namespaces: str, log: Path) -> None:
+    def __init__(
+        self,
+        kubeconfig: Path,
+        namespaces: str,
+        log: Path,
+        *,
+        resync_seconds: int = 5,
+        stall_seconds: int = 120,
+    ) -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.health_port = free.getsockname()[1]
@@ -49,7 +57,8 @@ class OperatorProcess:
             "CHIASM_OPERATOR_WATCH_NAMESPACES": namespaces,
             "CHIASM_OPERATOR_HEALTH_HOST": "127.0.0.1",
             "CHIASM_OPERATOR_HEALTH_PORT": str(self.health_port),
-            "CHIASM_OPERATOR_RESYNC_SECONDS": "5",
+            "CHIASM_OPERATOR_RESYNC_SECONDS": str(resync_seconds),
+            "CHIASM_OPERATOR_STALL_SECONDS": str(stall_seconds),
             "CHIASM_OPERATOR_UNSETTLED_SECONDS": "1",
         }
         self._process: subprocess.Popen[bytes] | None = None
@@ -80,12 +89,13 @@ def crd(kubectl: Callable[..., str]) -> None:
 
 
 @pytest.fixture
-def make_operator(crd: None, tmp_path: Path) -> Iterator[Callable[[Path, str], OperatorProcess]]:
+def make_operator(crd: None, tmp_path: Path) -> Iterator[Callable[..., OperatorProcess]]:
     """Makes an operator for a namespace, to be killed; not started yet."""
     made: list[OperatorProcess] = []
 
-    def make(kubeconfig: Path, namespace: str) -> OperatorProcess:
-        made.append(OperatorProcess(kubeconfig, namespace, tmp_path / f"{namespace}.log"))
+    def make(kubeconfig: Path, namespace: str, **settings: int) -> OperatorProcess:
+        log = tmp_path / f"{namespace}.log"
+        made.append(OperatorProcess(kubeconfig, namespace, log, **settings))
         return made[-1]
 
     yield make
@@ -96,7 +106,7 @@ def make_operator(crd: None, tmp_path: Path) -> Iterator[Callable[[Path, str], O
 
 @pytest.fixture
 def own_operator(
-    make_operator: Callable[[Path, str], OperatorProcess], kubeconfig: Path, namespace: str
+    make_operator: Callable[..., OperatorProcess], kubeconfig: Path, namespace: str
 ) -> OperatorProcess:
     """An operator for the test's own namespace, with all permissions; not started yet."""
     return make_operator(kubeconfig, namespace)

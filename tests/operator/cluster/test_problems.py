@@ -45,6 +45,14 @@ def told(world: World, name: str, reason: str, words: str) -> bool:
             "ClaimNotFound",
             "PersistentVolumeClaim 'no-such-claim' (spec.model.source.path.claimName)",
         ),
+        (
+            {
+                "podTemplate": {},
+                "model": {"source": {"image": {"reference": "example.invalid/models/none:1"}}},
+            },
+            "ImagePullFailed",
+            "Image 'example.invalid/models/none:1' (spec.model.source.image.reference)",
+        ),
         ({}, "Unschedulable", "node"),
         (
             {"podTemplate": {"affinity": {"nodeAffinity": {"turbo": True}}}},
@@ -57,7 +65,7 @@ def told(world: World, name: str, reason: str, words: str) -> bool:
             "no-such-class",
         ),
     ],
-    ids=["image", "claim", "node", "affinity", "priority class"],
+    ids=["image", "claim", "model image", "node", "affinity", "priority class"],
 )
 def test_what_is_missing_is_named(
     spec: dict[str, Any],
