@@ -209,7 +209,7 @@ def _wait_ready(children: list[Child], choices: Choices) -> None:
     """
     while True:
         _check_alive(children)
-        state = _ready_state(choices)
+        state = _pod_state(choices)
         if state.get("ready"):
             return
         if state.get("reason") in _FINAL_REASONS:
@@ -217,11 +217,11 @@ def _wait_ready(children: list[Child], choices: Choices) -> None:
         time.sleep(_POLL_SECONDS)
 
 
-def _ready_state(choices: Choices) -> dict[str, str]:
+def _pod_state(choices: Choices) -> dict[str, str]:
     host = _reachable(choices.host).strip("[]")
-    connection = http.client.HTTPConnection(host, choices.port, timeout=5)
+    connection = http.client.HTTPConnection(host, choices.metrics_port, timeout=5)
     try:
-        connection.request("GET", "/ready")
+        connection.request("GET", "/state")
         state: dict[str, str] = json.loads(connection.getresponse().read())
     except (OSError, http.client.HTTPException):
         return {}

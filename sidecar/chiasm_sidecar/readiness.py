@@ -71,11 +71,18 @@ class Readiness:
         """
         if self.admission is None:
             raise Unavailable(
-                f"This pod is not ready: {self.state.message}",
+                f"This pod is not ready: {self.public_message}",
                 code="not_ready",
                 retry_after_seconds=_RETRY_AFTER_SECONDS,
             )
         return self.admission
+
+    @property
+    def public_message(self) -> str:
+        """The state's message for clients: why a model cannot be loaded may name paths."""
+        if self.state.reason == "ModelLoadFailed":
+            return "The model could not be loaded; the pod's state says why."
+        return self.state.message
 
     @property
     def routable(self) -> bool:

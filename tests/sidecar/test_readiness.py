@@ -39,8 +39,10 @@ async def test_starting_worker(worker: ScriptedWorker, start_pod: StartPod) -> N
 
 async def test_model_that_cannot_be_loaded(worker: ScriptedWorker, start_pod: StartPod) -> None:
     worker.unhealthy = Unavailable("No tokenizer.json.", code="model_load_failed")
-    state = await (await start_pod(wait_for="ModelLoadFailed")).until("ModelLoadFailed")
-    assert state["message"] == "No tokenizer.json."
+    pod = await start_pod(wait_for="ModelLoadFailed")
+    assert pod.sidecar.readiness.state.message == "No tokenizer.json."
+    assert "tokenizer" not in (await pod.until("ModelLoadFailed"))["message"]
+    assert "tokenizer" not in (await pod.chat(question()))[1]["error"]["message"]
 
 
 async def test_other_identity_never_serves(start_pod: StartPod) -> None:

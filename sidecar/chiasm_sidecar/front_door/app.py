@@ -89,7 +89,11 @@ def create_app(
     async def ready() -> Response:
         """Whether to send requests here, and why not."""
         state = readiness.state
-        fields = {"ready": readiness.routable, "reason": state.reason, "message": state.message}
+        fields = {
+            "ready": readiness.routable,
+            "reason": state.reason,
+            "message": readiness.public_message,
+        }
         if state.ready and not readiness.routable:
             fields |= {"reason": "Draining", "message": "This pod is about to end."}
         return _json(fields, 200 if readiness.routable else 503)
