@@ -40,7 +40,9 @@ def test_complete_answer() -> None:
         }],
         "usage": {
             "prompt_tokens": 20, "completion_tokens": 2, "total_tokens": 22,
-            "prompt_tokens_details": {"cached_tokens": 16, "multimodal_tokens": {"image": 9}},
+            "prompt_tokens_details": {
+                "cached_tokens": 16, "image_tokens": 9, "multimodal_tokens": {"image": 9},
+            },
         },
     }  # fmt: skip
 

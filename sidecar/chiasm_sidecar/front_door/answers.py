@@ -42,13 +42,14 @@ class AnswerHead:
 
 
 def usage_fields(usage: Usage) -> dict[str, Any]:
-    """Usage as OpenAI's clients read it, and what pictures cost."""
+    """Usage as clients read it; what pictures cost under OpenAI's name and under vLLM's."""
     return {
         "prompt_tokens": usage.prompt_tokens,
         "completion_tokens": usage.completion_tokens,
         "total_tokens": usage.prompt_tokens + usage.completion_tokens,
         "prompt_tokens_details": {
             "cached_tokens": usage.cached_tokens,
+            "image_tokens": usage.image_tokens,
             "multimodal_tokens": {"image": usage.image_tokens},
         },
     }
