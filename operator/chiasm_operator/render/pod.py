@@ -118,8 +118,8 @@ def _worker(target: Target) -> dict[str, Any]:
         "livenessProbe": {
             **check,
             "periodSeconds": 20,
-            "timeoutSeconds": 10,
-            "failureThreshold": 3,
+            "timeoutSeconds": 15,
+            "failureThreshold": 5,
         },
         "resources": _worker_resources(target),
         "volumeMounts": _mounts(target, model=True),
