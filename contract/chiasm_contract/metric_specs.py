@@ -159,6 +159,14 @@ METRIC_SPECS: tuple[MetricSpec, ...] = (
         MODEL,
     ),
     MetricSpec(
+        "chiasm_worker_step_seconds_total", "counter", "seconds", "worker",
+        "Time spent on batches, from choosing them to their text.", MODEL,
+    ),
+    MetricSpec(
+        "chiasm_worker_model_seconds_total", "counter", "seconds", "worker",
+        "The part of chiasm_worker_step_seconds_total that the model itself took.", MODEL,
+    ),
+    MetricSpec(
         "chiasm_worker_requests_aborted_total", "counter", "requests", "worker",
         "Requests whose client went away before their end.", MODEL,
     ),

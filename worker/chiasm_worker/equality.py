@@ -39,8 +39,9 @@ class Conversation:
 
 def ask(text: str, pictures: Sequence[bytes] = ()) -> Conversation:
     """One user turn: all pictures, then a question."""
-    parts = (*(ImagePart(index=i) for i in range(len(pictures))), TextPart(text=text))
-    return Conversation((ChatMessage(role="user", content=parts),), tuple(pictures))
+    parts: list[ImagePart | TextPart] = [ImagePart(index=i) for i in range(len(pictures))]
+    content = (*parts, TextPart(text=text))
+    return Conversation((ChatMessage(role="user", content=content),), tuple(pictures))
 
 
 class Reference:

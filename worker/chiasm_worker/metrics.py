@@ -33,6 +33,8 @@ VALUES: Mapping[str, Callable[[Engine], float]] = {
     "chiasm_worker_encode_calls_total": lambda e: e.runner.num_encode_calls,
     "chiasm_worker_steps_total": lambda e: e.totals.steps,
     "chiasm_worker_step_tokens_total": lambda e: e.totals.step_tokens,
+    "chiasm_worker_step_seconds_total": lambda e: e.totals.step_seconds,
+    "chiasm_worker_model_seconds_total": lambda e: e.totals.model_seconds,
     "chiasm_worker_requests_failed_total": lambda e: e.totals.failed,
     "chiasm_worker_requests_aborted_total": lambda e: e.totals.aborted,
 }

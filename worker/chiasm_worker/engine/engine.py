@@ -9,6 +9,7 @@ Must not know: HTTP, asyncio, pictures' bytes.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -64,6 +65,8 @@ class EngineTotals:
     generation_tokens: int = 0
     steps: int = 0
     step_tokens: int = 0
+    step_seconds: float = 0.0
+    model_seconds: float = 0.0
     aborted: int = 0
     failed: int = 0
 
@@ -85,7 +88,7 @@ class Engine:
         self.pool = BlockPool(self.spec.num_blocks(limits.kv_cache_bytes))
         check_limits(limits, self.spec, self.pool.num_blocks)
         width = model.decoder.spec.hidden_size * (1 + model.num_deepstack)
-        media_cache = MediaCache(self.pool, self.spec, root, width * model.dtype.itemsize)
+        self.media_cache = MediaCache(self.pool, self.spec, root, width * model.dtype.itemsize)
         arena = Arena(self.spec, self.pool.num_blocks, model.dtype, model.device)
         self.attention = ReferenceAttention(arena.kv)
         self.runner = Runner(model, arena, self.attention)
@@ -97,7 +100,7 @@ class Engine:
                 prefix_caching=limits.prefix_caching,
             ),
             self.pool,
-            media_cache,
+            self.media_cache,
         )
         self.totals = EngineTotals()
         self._root = root
@@ -154,23 +157,28 @@ class Engine:
 
     def step(self) -> list[Progress]:
         """Compute one batch; a failing batch fails its requests, never the engine."""
+        started = time.perf_counter()
         batch = self.scheduler.schedule()
         media = {
             chunk.request.request_id: self._live[chunk.request.request_id].inputs
             for chunk in batch.chunks
         }
+        before_model = time.perf_counter()
         try:
             sampled = self.runner.run(batch, self._samplers, media)
         except Exception:
             logger.exception("A step with %d requests failed", len(batch.chunks))
             return self._fail(batch)
+        self.totals.model_seconds += time.perf_counter() - before_model
         self.totals.steps += 1
         self.totals.step_tokens += batch.num_tokens
         tokens = {request_id: token.token_id for request_id, token in sampled.items()}
         self.scheduler.update(batch, tokens)
-        return [
+        progress = [
             self._advance(self._live[request_id], token) for request_id, token in sampled.items()
         ]
+        self.totals.step_seconds += time.perf_counter() - started
+        return progress
 
     def _advance(self, live: _Live, token: SampledToken) -> Progress:
         request, detokenizer = live.request, live.detokenizer
