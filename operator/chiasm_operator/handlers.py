@@ -59,8 +59,12 @@ def registry(chosen: Settings, make_supervisor: SupervisorFactory) -> kopf.Opera
     async def start(settings: kopf.OperatorSettings, **_: Any) -> None:
         configure(settings, chosen)
         supervisor = await make_supervisor()
+        try:
+            await supervisor.start()
+        except BaseException:
+            await supervisor.stop()
+            raise
         running.append(supervisor)
-        await supervisor.start()
 
     @kopf.on.cleanup(registry=handlers)
     async def stop(**_: Any) -> None:
@@ -77,6 +81,8 @@ def registry(chosen: Settings, make_supervisor: SupervisorFactory) -> kopf.Opera
 
     @kopf.on.probe(registry=handlers, id="stalled", errors=kopf.ErrorsMode.PERMANENT, retries=1)
     async def heartbeat(**_: Any) -> int:
+        if not running:
+            raise Unhealthy("The operator has not started yet.")
         problem = running[0].stalled()
         if problem:
             raise Unhealthy(problem)

@@ -12,11 +12,15 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from chiasm_operator.cluster import Refused
 from chiasm_operator.passes import Pass
 
 logger = logging.getLogger(__name__)
 
 Key = tuple[str, str]  # namespace, name
+
+# unauthorized, forbidden, no such resource: a person has to act first
+_LASTING_REFUSALS = (401, 403, 404)
 
 MAX_BACKOFF_SECONDS = 30.0
 # Events come in bursts (a rollout changes pods, sets and counts at once): gather them.
@@ -58,13 +62,22 @@ class Supervisor:
         self._runners: dict[Key, _Runner] = {}
         self._sweeper: asyncio.Task[None] | None = None
         self._swept = clock()
+        self._sweep_failed = False
 
     async def start(self) -> None:
         """Look once, then keep sweeping.
 
-        Raises: Refused when the resources cannot be listed: no CRD, or no permission.
+        A first look that fails for a moment (a CRD just made, an API server that restarts) is
+        left to the next sweep. Raises: Refused when looking again cannot help: no CRD, or no
+        permission.
         """
-        await self._sweep()
+        try:
+            await self._sweep()
+        except Exception as error:
+            if isinstance(error, Refused) and error.status in _LASTING_REFUSALS:
+                raise
+            logger.warning("the resources could not be listed yet: %s", error)
+            self._sweep_failed = True
         self._sweeper = asyncio.create_task(self._keep_sweeping(), name="sweep")
 
     async def stop(self) -> None:
@@ -110,10 +123,14 @@ class Supervisor:
 
     async def _keep_sweeping(self) -> None:
         while True:
-            await asyncio.sleep(self._tempo.resync_seconds)
+            tempo = self._tempo
+            await asyncio.sleep(
+                tempo.unsettled_seconds if self._sweep_failed else tempo.resync_seconds
+            )
             try:
                 await self._sweep()
             except Exception:
+                self._sweep_failed = True
                 logger.exception("listing the resources failed; will try again")
 
     async def _sweep(self) -> None:
@@ -122,6 +139,7 @@ class Supervisor:
             if (metadata["namespace"], metadata["name"]) not in self._runners:
                 self.wake(metadata["namespace"], metadata["name"])
         self._swept = self._clock()
+        self._sweep_failed = False
 
     async def _run(self, key: Key, runner: _Runner) -> None:
         failures = idle = 0

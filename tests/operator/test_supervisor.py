@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from chiasm_operator.cluster import Refused
 from chiasm_operator.supervisor import Supervisor, Tempo
 
 
@@ -21,6 +22,7 @@ class Recorder:
     running: int = 0
     most_running: int = 0
     hold: asyncio.Event | None = None
+    refusals: list[Exception] = field(default_factory=list)
 
     @property
     def cluster(self) -> Recorder:
@@ -30,6 +32,8 @@ class Recorder:
         pass
 
     async def resources(self, _: Any) -> list[dict[str, Any]]:
+        if self.refusals:
+            raise self.refusals.pop(0)
         return [{"metadata": {"namespace": "n", "name": name}} for name in self.listed]
 
     async def run(self, _: str, name: str) -> bool | None:
@@ -168,3 +172,28 @@ async def test_a_sweep_finds_what_no_event_told(make: Make) -> None:
     recorder.listed.append("late")
     await until(lambda: "late" in recorder.passes)
     await supervisor.stop()
+
+
+@pytest.mark.parametrize(
+    "passing",
+    [
+        Refused(429, "storage is (re)initializing"),
+        Refused(503, "the server is shutting down"),
+        ConnectionRefusedError("nobody listens"),
+        TimeoutError(),
+    ],
+    ids=repr,
+)
+async def test_a_first_look_that_fails_for_a_moment_is_made_up_for(
+    make: Make, passing: Exception
+) -> None:
+    supervisor, recorder, _ = make(listed=["a"], refusals=[passing, passing])
+    await supervisor.start()
+    await until(lambda: recorder.passes == ["a"])
+
+
+@pytest.mark.parametrize("status", [401, 403, 404])
+async def test_a_refusal_that_lasts_is_said_at_once(make: Make, status: int) -> None:
+    supervisor, _, _ = make(refusals=[Refused(status, "no")])
+    with pytest.raises(Refused):
+        await supervisor.start()
