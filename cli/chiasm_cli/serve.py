@@ -60,6 +60,7 @@ def serve(choices: Choices) -> None:
     with _signals_stop(), tempfile.TemporaryDirectory(prefix="chiasm-") as scratch:
         worker_config, sidecar_config = configs(choices, folder, Path(scratch))
         children: list[Child] = []
+        front_signal = signal.SIGTERM
         try:
             for name, config in (("worker", worker_config), ("sidecar", sidecar_config)):
                 path = Path(scratch) / f"{name}.json"
@@ -67,16 +68,15 @@ def serve(choices: Choices) -> None:
                 children.append(Child(name, [name, "run", "--config", str(path)]))
             print(f"Loading {sidecar_config.model_id} from {folder} ...", flush=True)
             _wait_ready(children, choices)
+            front_signal = signal.SIGINT  # it listens for it now, and then skips the drain window
             print(welcome(choices, sidecar_config.model_id), flush=True)
             _wait_end(children)
         except _Stopped:
             print("Stopping.", flush=True)
         finally:
             # The front door first: the worker ends what still runs before it goes.
-            for child, number in zip(
-                reversed(children), (signal.SIGINT, signal.SIGTERM), strict=False
-            ):
-                child.stop(number)
+            for child in reversed(children):
+                child.stop(front_signal if child.name == "sidecar" else signal.SIGTERM)
 
 
 def configs(choices: Choices, folder: Path, scratch: Path) -> tuple[WorkerConfig, SidecarConfig]:
