@@ -147,7 +147,7 @@ def _draw_item(
     radius = min(radius, 40.0 * _SCALE)
     centre_x = left + wide / 2 + rng.uniform(-1, 1) * min(0.1 * wide, wide / 2 - radius)
     slack = max(room_tall / 2 - radius, 0.0)
-    centre_y = top + 2 + room_tall / 2 + rng.uniform(-1, 1) * min(slack, 0.08 * tall)
+    centre_y = top + 2 + room_tall / 2 + rng.uniform(-1, 1) * min(slack, 0.03 * tall)
     tint = rng.uniform(-14, 14, size=3)
     fill = tuple(int(np.clip(v + t, 0, 255)) for v, t in zip(_RGB[item.colour], tint, strict=True))
     edge = (235, 235, 235) if item.colour == "black" else tuple(int(v * 0.45) for v in fill)

@@ -57,7 +57,7 @@ class JointStage:
         self._num_steps = num_steps
 
     def loss_of(self, step: int) -> tuple[torch.Tensor, Metrics]:
-        """Loss of one shard: answers, and the fading rest of the dense truth."""
+        """Loss of half a shard: answers, and the fading rest of the dense truth."""
         shard = self._pictures.shard_at(step)
         rng = random.Random(f"joint {step}")
         generator = torch.Generator().manual_seed(step)

@@ -20,7 +20,13 @@ from transformers.models.qwen3_vl.modeling_qwen3_vl import (
     apply_rotary_pos_emb_vision,
 )
 
-from chiasm_demo.model_config import DEEPSTACK_BLOCK, HIDDEN, MERGE, VISION_HIDDEN
+from chiasm_demo.model_config import (
+    DEEPSTACK_BLOCK,
+    HIDDEN,
+    MERGE,
+    VISION_DEPTH,
+    VISION_HIDDEN,
+)
 from chiasm_demo.patches import relight, to_patches
 from chiasm_demo.shards import Shard, load_shard, shard_path
 from chiasm_demo.symbols import (
@@ -80,6 +86,28 @@ def use_fast_forms(model: Qwen3VLForConditionalGeneration) -> None:
     model.model.visual.patch_embed.__class__ = StillPatchEmbed
     for block in model.model.visual.blocks:
         block.attn.__class__ = EqualSizeAttention
+
+
+def prepare_tower(model: Qwen3VLForConditionalGeneration) -> None:
+    """Initial values that suit a small tower; called once, before the first stage.
+
+    transformers' 0.02 everywhere is meant for a width of a thousand: at 192 the blocks would
+    hardly act at first, and positions would drown in the pixels.
+    """
+    visual = model.model.visual
+    with torch.no_grad():
+        for block in visual.blocks:
+            for linear in (block.attn.qkv, block.mlp.linear_fc1):
+                linear.weight.normal_(0, linear.in_features**-0.5)
+            for linear in (block.attn.proj, block.mlp.linear_fc2):
+                linear.weight.normal_(0, (2 * VISION_DEPTH * linear.in_features) ** -0.5)
+        side = visual.num_grid_per_side
+        waves = VISION_HIDDEN // 4
+        angles = torch.linspace(0, 1, side)[:, None] * torch.logspace(0, 1.5, waves)  # [side, w]
+        axis = torch.cat([angles.sin(), angles.cos()], dim=1)  # [side, dim / 2]
+        rows = axis[:, None].expand(-1, side, -1)
+        columns = axis[None].expand(side, -1, -1)
+        visual.pos_embed.weight.copy_(0.3 * torch.cat([rows, columns], dim=2).flatten(0, 1))
 
 
 class PatchHeads(nn.Module):
@@ -165,14 +193,15 @@ class PerceptionStage:
         self._folder = shards
 
     def shard_at(self, step: int) -> Shard:
-        """The next new shard while drawing keeps ahead, then any of those drawn so far."""
-        if shard_path(self._folder, step).exists():
-            return load_shard(step, self._folder)
-        num_drawn = sum(1 for _ in self._folder.glob("shard-*.npz"))
-        return load_shard(random.Random(f"shard of {step}").randrange(num_drawn), self._folder)
+        """Half a shard: the next new one while drawing keeps ahead, then any drawn so far."""
+        number = step // 2
+        if not shard_path(self._folder, number).exists():
+            num_drawn = sum(1 for _ in self._folder.glob("shard-*.npz"))
+            number = random.Random(f"shard of {number}").randrange(num_drawn)
+        return load_shard(number, self._folder).half(step % 2)
 
     def loss_of(self, step: int) -> tuple[torch.Tensor, Metrics]:
-        """Loss of one shard."""
+        """Loss of half a shard."""
         shard = self.shard_at(step)
         generator = torch.Generator().manual_seed(step)
         pictures = relight(torch.from_numpy(shard.pictures).float(), generator)

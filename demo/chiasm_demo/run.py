@@ -27,7 +27,7 @@ from chiasm_demo.drawing import load_style
 from chiasm_demo.joint import Joined, JointStage, silence_deepstack
 from chiasm_demo.language import LanguageStage, prepare_decoder
 from chiasm_demo.model_config import build_config
-from chiasm_demo.perception import PerceptionStage, Tower, use_fast_forms
+from chiasm_demo.perception import PerceptionStage, Tower, prepare_tower, use_fast_forms
 from chiasm_demo.scene import Split
 from chiasm_demo.shards import draw_shard, shard_path
 from chiasm_demo.shipping import ship
@@ -37,7 +37,7 @@ from chiasm_demo.training import Plan, run_stage
 NUM_SHARDS = 1200
 _PLANS = {
     "language": Plan(1500, muon_rate=5e-3, adam_rate=1e-3),
-    "perception": Plan(1500, muon_rate=4e-3, adam_rate=2e-3),
+    "perception": Plan(2400, muon_rate=4e-3, adam_rate=1.5e-3),
     "joint": Plan(1200, muon_rate=1.5e-3, adam_rate=4e-4, cooldown_share=0.5),
 }
 
@@ -57,6 +57,7 @@ def build_parts() -> Parts:
     tokenizer = build_tokenizer()
     model = Qwen3VLForConditionalGeneration(build_config(tokenizer))
     prepare_decoder(model)
+    prepare_tower(model)
     silence_deepstack(model)
     use_fast_forms(model)
     return Parts(model, Tower(model), tokenizer)

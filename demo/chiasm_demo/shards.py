@@ -37,6 +37,11 @@ class Shard:
     slots: np.ndarray
     patches: np.ndarray
 
+    def half(self, which: int) -> Shard:
+        """The first (0) or second (1) half: smaller batches learn more per picture early on."""
+        part = slice(which * SHARD_SIZE // 2, (which + 1) * SHARD_SIZE // 2)
+        return Shard(self.scenes[part], self.pictures[part], self.slots[part], self.patches[part])
+
     @property
     def grid(self) -> tuple[int, int]:
         """Rows and columns of vision tokens."""

@@ -20,7 +20,6 @@ from chiasm_demo.checkpoint import load_state, save_state
 Metrics = dict[str, float]
 
 _LOG_EVERY_STEPS = 20
-_SAVE_EVERY_SECONDS = 120.0
 _WARMUP_STEPS = 40
 _NOT_MUON = ("embed", "head", "merger")
 """Tables and outputs; the mergers' matrices are so large that orthogonalizing them costs more."""
@@ -68,6 +67,7 @@ def run_stage(
     loss_of: Callable[[int], tuple[torch.Tensor, Metrics]],
     plan: Plan,
     folder: Path,
+    save_every_seconds: float = 120.0,
 ) -> None:
     """Train until the plan's last step, going on from the stage's checkpoint in `folder`."""
     optimizers = build_optimizers(module, plan)
@@ -93,7 +93,7 @@ def run_stage(
         if step % _LOG_EVERY_STEPS == 0 or step == plan.num_steps:
             _log(folder / f"{name}.jsonl", step, time.monotonic() - started, sums)
             sums = {}
-        if time.monotonic() - saved > _SAVE_EVERY_SECONDS or step == plan.num_steps:
+        if time.monotonic() - saved > save_every_seconds or step == plan.num_steps:
             save_state(path, module, optimizers, step)
             saved = time.monotonic()
 
