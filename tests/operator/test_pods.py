@@ -67,7 +67,7 @@ CLAIM = '0/1 nodes are available: persistentvolumeclaim "models" not found. pree
         (
             {"statuses": [ended(1, message="No config.json in /models/qwen.\n")]},
             Reason.MODEL_LOAD_FAILED,
-            "Pod pod-1: No config.json in /models/qwen.",
+            "Pod pod-1: No config.json in /models/qwen. (spec.model.source.builtin: 'demo')",
         ),
         (
             {"statuses": [ended(137, reason="OOMKilled")]},

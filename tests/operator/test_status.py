@@ -166,7 +166,10 @@ def test_the_deployments_word_counts(
     observed = make_observed(target)
     deployment: Any = observed.child("Deployment", "shelf-reader")
     deployment["status"]["conditions"] = [condition]
-    assert conditions(outcome(target, observed))["Degraded"] == f"True {reason}"
+    found = conditions(outcome(target, observed))
+    assert found["Degraded"] == f"True {reason}"
+    gave_up = reason == "ProgressDeadlineExceeded"
+    assert found["Progressing"] == (f"False {reason}" if gave_up else "True RolloutInProgress")
 
 
 def test_identity_differences_degrade(

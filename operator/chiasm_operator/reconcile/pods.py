@@ -41,7 +41,7 @@ def diagnose(
     problems = chain(
         _unscheduled(target, pod),
         _mounts(target, pod, events),
-        _containers(pod),
+        _containers(target, pod),
         _state(pod, state),
     )
     return next(problems, None)
@@ -67,7 +67,7 @@ def _unscheduled(target: Target, pod: Manifest) -> Iterator[Problem]:
             yield Problem(Reason.UNSCHEDULABLE, f"{_name(pod)} fits on no node: {text}")
 
 
-def _containers(pod: Manifest) -> Iterator[Problem]:
+def _containers(target: Target, pod: Manifest) -> Iterator[Problem]:
     status = pod.get("status", {})
     images = {
         item["name"]: item["image"]
@@ -88,7 +88,7 @@ def _containers(pod: Manifest) -> Iterator[Problem]:
                 Reason.CONTAINER_CANNOT_START,
                 f"{_name(pod)}: container {name} cannot start: {text or reason}",
             )
-        yield from _crash(pod, item)
+        yield from _crash(target, pod, item)
 
 
 def _model_image_fault(target: Target, text: str) -> Problem:
@@ -100,7 +100,7 @@ def _model_image_fault(target: Target, text: str) -> Problem:
     )
 
 
-def _crash(pod: Manifest, item: Manifest) -> Iterator[Problem]:
+def _crash(target: Target, pod: Manifest, item: Manifest) -> Iterator[Problem]:
     """A container that ended and has not come up since."""
     state = item.get("state", {})
     if "running" in state and item.get("started"):
@@ -110,7 +110,8 @@ def _crash(pod: Manifest, item: Manifest) -> Iterator[Problem]:
         return
     text = ended.get("message", "").strip()
     if text and item["name"] == names.WORKER_CONTAINER:
-        yield Problem(Reason.MODEL_LOAD_FAILED, f"{_name(pod)}: {text}")
+        words = f"{_name(pod)}: {text} ({_model_source(target)})"
+        yield Problem(Reason.MODEL_LOAD_FAILED, words)
         return
     cause = ended.get("reason", "Error")
     yield Problem(
@@ -118,6 +119,16 @@ def _crash(pod: Manifest, item: Manifest) -> Iterator[Problem]:
         f"{_name(pod)}: container {item['name']} ended with code {ended['exitCode']} ({cause}) "
         f"and was restarted {item.get('restartCount', 0)} times{': ' + text if text else ''}.",
     )
+
+
+def _model_source(target: Target) -> str:
+    source = target.spec.model.source
+    if source.path:
+        folder = source.path.path or "its root"
+        return f"spec.model.source.path: claim {source.path.claim_name!r}, folder {folder!r}"
+    if source.image:
+        return f"spec.model.source.image: {source.image.reference!r}, path {source.image.path!r}"
+    return f"spec.model.source.builtin: {source.builtin!r}"
 
 
 def _state(pod: Manifest, state: PodState | None) -> Iterator[Problem]:

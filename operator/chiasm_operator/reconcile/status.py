@@ -130,8 +130,11 @@ def _serving(counts: _Counts) -> Finding:
     return Finding(ConditionType.SERVING, Truth.FALSE, reason, "No pod takes requests.")
 
 
-def _progressing(target: Target, complete: bool) -> Finding:
+def _progressing(target: Target, complete: bool, problems: Sequence[Problem]) -> Finding:
     kind = ConditionType.PROGRESSING
+    for problem in problems:
+        if problem.reason is Reason.PROGRESS_DEADLINE_EXCEEDED:
+            return Finding(kind, Truth.FALSE, problem.reason, problem.message)
     if complete:
         message = f"Revision {target.revision} is rolled out."
         return Finding(kind, Truth.FALSE, Reason.ROLLOUT_COMPLETE, message)
@@ -189,7 +192,7 @@ def outcome(
     findings = (
         _ready(counts, complete, problems[0] if problems else None, bool(plan.waiting)),
         _serving(counts),
-        _progressing(target, complete),
+        _progressing(target, complete, problems),
         _degraded(problems),
         verdict.finding,
     )
