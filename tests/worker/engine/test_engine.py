@@ -1,0 +1,163 @@
+"""Requests end for the right reason, say what they used, and leave nothing behind."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+import torch
+from chiasm_contract.errors import InvalidRequest, RequestTooLarge
+from chiasm_worker.engine.engine import Engine, Progress
+from chiasm_worker.equality import Conversation, Prepared, ask
+from chiasm_worker.request import FinishReason, SamplingParams
+
+
+@pytest.fixture
+def model(prepared: Callable[[str], Prepared]) -> Prepared:
+    return prepared("qwen3-grouped")
+
+
+def run(
+    model: Prepared, engine: Engine, conversation: Conversation, **params: Any
+) -> list[Progress]:
+    model.add(engine, "a", conversation, SamplingParams(**{"max_tokens": 12, **params}))
+    progress: list[Progress] = []
+    while engine.has_requests:
+        progress += engine.step()
+    return progress
+
+
+def test_length_ends_a_request_and_usage_counts_it(model: Prepared, picture: Callable[..., bytes]):
+    progress = run(model, model.engine(), ask("hello", [picture(1)]))
+    assert [p.finish_reason for p in progress] == [None] * 11 + [FinishReason.LENGTH]
+    usage = progress[-1].usage
+    assert usage is not None
+    prompt, _ = model.prompt(ask("hello", [picture(1)]))
+    assert usage.num_prompt_tokens == len(prompt.token_ids)
+    assert (usage.num_output_tokens, usage.num_cached_tokens) == (12, 0)
+    assert usage.num_media_tokens == prompt.spans[0].item.num_tokens
+
+
+def test_cached_tokens_are_reported(model: Prepared, picture: Callable[..., bytes]):
+    engine = model.engine()
+    run(model, engine, ask("hello", [picture(1)]))
+    usage = run(model, engine, ask("hello", [picture(1)]))[-1].usage
+    assert usage is not None
+    assert usage.num_cached_tokens == (usage.num_prompt_tokens - 1) // 16 * 16 > 0
+
+
+def test_a_stop_string_ends_a_request_and_is_not_sent(model: Prepared):
+    whole = "".join(p.text for p in run(model, model.engine(), ask("hello")))
+    stop = whole[3:5]
+    progress = run(model, model.engine(), ask("hello"), stop=(stop,))
+    assert "".join(p.text for p in progress) == whole[: whole.index(stop)]
+    assert progress[-1].finish_reason is FinishReason.STOP
+
+
+def test_an_end_token_ends_a_request(model: Prepared):
+    engine = model.engine()
+    first = run(model, engine, ask("hello"))
+    third = first[2].token_id
+    place = next(i for i, p in enumerate(first) if p.token_id == third)
+    before = engine.model.eos_token_ids
+    object.__setattr__(engine.model, "eos_token_ids", frozenset({third}))
+    try:
+        progress = run(model, engine, ask("hello"))
+    finally:
+        object.__setattr__(engine.model, "eos_token_ids", before)
+    assert len(progress) == place + 1
+    assert progress[-1].finish_reason is FinishReason.STOP
+
+
+def test_a_seed_repeats_an_answer_in_any_company(model: Prepared):
+    params = {"temperature": 1.0, "seed": 3}
+    alone = [p.token_id for p in run(model, model.engine(), ask("hello"), **params)]
+    engine = model.engine(max_num_batched_tokens=9)
+    for i in range(3):
+        model.add(engine, f"x{i}", ask(f"other {i}"), SamplingParams(9, temperature=1.0))
+    crowded = [
+        p.token_id for p in run(model, engine, ask("hello"), **params) if p.request_id == "a"
+    ]
+    assert crowded == alone
+    other = run(model, model.engine(), ask("hello"), temperature=1.0, seed=4)
+    assert [p.token_id for p in other] != alone
+
+
+def test_logprobs_are_those_of_the_greedy_choice(model: Prepared):
+    for progress in run(model, model.engine(), ask("hello"), num_logprobs=3):
+        assert progress.logprobs is not None
+        assert progress.logprobs.top_ids[0] == progress.token_id
+        assert progress.logprobs.logprob == progress.logprobs.top_logprobs[0] <= 0
+
+
+def test_too_long_is_the_clients_fault(model: Prepared):
+    engine = model.engine(max_model_len=64)
+    prompt, _ = model.prompt(ask("hello"))
+    with pytest.raises(InvalidRequest, match="together at most 64 are allowed") as error:
+        engine.make_request("a", prompt, SamplingParams(max_tokens=60))
+    assert error.value.code == "context_length_exceeded"
+
+
+def test_more_blocks_than_there_are_is_the_clients_fault(
+    model: Prepared, picture: Callable[..., bytes]
+):
+    record = model.engine().spec.record_bytes
+    tokens = 2**20 // record * 16
+    engine = model.engine(kv_cache_bytes=2**20, max_model_len=tokens)
+    prompt, _ = model.prompt(ask("hello", [picture(1, 200, 200)]))
+    with pytest.raises(RequestTooLarge, match="needs more cache blocks than the"):
+        engine.make_request("a", prompt, SamplingParams(tokens - len(prompt.token_ids)))
+
+
+def test_a_budget_below_the_promised_length_is_refused(model: Prepared):
+    with pytest.raises(ValueError, match="less than max_model_len 100000"):
+        model.engine(max_model_len=100_000)
+
+
+def test_a_batch_that_fails_fails_its_requests_and_nothing_else(
+    model: Prepared, picture: Callable[..., bytes], monkeypatch: pytest.MonkeyPatch
+):
+    engine = model.engine()
+    encoder = engine.model.encoder
+
+    def broken(inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(encoder, "encode", broken)
+    progress = run(model, engine, ask("hello", [picture(1)]))
+    assert [p.failed for p in progress] == [True]
+    assert (engine.pool.num_used, engine.pool.num_cached, engine.totals.failed) == (0, 0, 1)
+    monkeypatch.undo()
+    assert run(model, engine, ask("hello", [picture(1)]))[-1].finish_reason is FinishReason.LENGTH
+    assert engine.runner.num_encode_calls == 1
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_after_random_aborts_no_block_is_held(
+    seed: int, model: Prepared, picture: Callable[..., bytes]
+):
+    rng = random.Random(seed)
+    engine = model.engine(max_num_batched_tokens=20, max_num_seqs=3)
+    pictures = [picture(i, 40 + 30 * i, 60) for i in range(4)]
+    alive: list[str] = []
+    for number in range(60):
+        shown: Sequence[bytes] = rng.sample(pictures, rng.randrange(3))
+        model.add(engine, f"r{number}", ask("x" * rng.randrange(30), shown), SamplingParams(6))
+        alive.append(f"r{number}")
+        for _ in range(rng.randrange(4)):
+            if engine.has_requests:
+                engine.step()
+        if rng.random() < 0.6:
+            engine.abort(rng.choice(alive))
+        engine.pool.check()
+    for request_id in alive:
+        engine.abort(request_id)
+    engine.pool.check()
+    assert not engine.has_requests
+    assert engine.pool.num_used == 0
+    assert engine.pool.num_free + engine.pool.num_cached == engine.pool.num_blocks
+    assert not engine._live
+    assert not engine._samplers
+    assert engine.runner.num_encode_calls == len(pictures)

@@ -1,0 +1,75 @@
+"""An encoder output is written once, shared, findable afterwards, and whole or gone."""
+
+from __future__ import annotations
+
+from chiasm_worker.kvcache.block_pool import BlockPool
+from chiasm_worker.kvcache.media_cache import MediaCache
+from chiasm_worker.kvcache.prefix_cache import MediaIdentity
+from chiasm_worker.kvcache.spec import KVCacheSpec
+
+SPEC = KVCacheSpec(num_layers=1, num_kv_heads=1, head_dim=8, block_size=8, dtype_bytes=4)
+ITEM = MediaIdentity("image", b"d" * 32, (1, 4, 4), 10)
+OTHER = MediaIdentity("image", b"e" * 32, (1, 4, 4), 10)
+BYTES_PER_TOKEN = 128  # 10 tokens need 1280 bytes, a payload has 512: 3 blocks
+
+
+def cache(num_blocks: int) -> tuple[MediaCache, BlockPool]:
+    pool = BlockPool(num_blocks)
+    return MediaCache(pool, SPEC, b"r" * 32, BYTES_PER_TOKEN), pool
+
+
+def test_the_second_reader_shares_the_first_ones_blocks():
+    media, pool = cache(4)
+    first, second = media.acquire(ITEM), media.acquire(ITEM)
+    assert first is not None
+    assert second is not None
+    assert (first.block_ids, first.is_new) == ((0, 1, 2), True)
+    assert (second.block_ids, second.is_new) == ((0, 1, 2), False)
+    media.release(first)
+    assert pool.num_used == 3
+    media.release(second)
+    assert (pool.num_free, pool.num_cached, pool.num_used) == (1, 3, 0)
+
+
+def test_a_cached_output_is_found_again():
+    media, _ = cache(3)
+    first = media.acquire(ITEM)
+    assert first is not None
+    media.release(first)
+    again = media.acquire(ITEM)
+    assert again is not None
+    assert not again.is_new
+
+
+def test_no_room_leaves_no_trace():
+    media, pool = cache(5)
+    assert media.acquire(ITEM) is not None
+    assert media.acquire(OTHER) is None
+    pool.check()
+    assert (pool.num_free, pool.num_used) == (2, 3)
+
+
+def test_half_an_entry_is_written_again_in_the_blocks_that_are_left():
+    media, pool = cache(3)
+    first = media.acquire(ITEM)
+    assert first is not None
+    media.release(first)
+    taken = pool.allocate(1)
+    assert taken == [2]  # the entry's last block goes first
+    assert media.acquire(ITEM) is None
+    pool.release(taken)
+    again = media.acquire(ITEM)
+    assert again is not None
+    assert (again.block_ids, again.is_new) == ((0, 1, 2), True)
+    pool.check()
+
+
+def test_what_was_never_written_is_not_found():
+    media, pool = cache(3)
+    first = media.acquire(ITEM)
+    assert first is not None
+    media.take_back(first)
+    assert (pool.num_free, pool.num_cached) == (3, 0)
+    again = media.acquire(ITEM)
+    assert again is not None
+    assert again.is_new

@@ -1,0 +1,133 @@
+"""What may and what may not be taken from the cache."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from chiasm_worker.kvcache.block_pool import BlockPool
+from chiasm_worker.kvcache.prefix_cache import (
+    ContentChain,
+    MediaIdentity,
+    MediaRun,
+    MediaSpan,
+    find_prefix,
+    media_contents,
+    media_runs,
+    root_key,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+ROOT = root_key("a" * 64, "b" * 64, "c" * 64)
+ITEM = MediaIdentity("image", b"d" * 32, (1, 4, 4), 6)
+SPAN = MediaSpan(ITEM, 3, b"p" * 32)
+TOKENS = list(range(20))
+
+
+def filled(tokens: list[int], spans: tuple[MediaSpan, ...] = (), root: bytes = ROOT) -> BlockPool:
+    """A pool of blocks of 4 that holds the full blocks of `tokens` in blocks 0, 1, ..."""
+    pool = BlockPool(8)
+    chain = ContentChain(root, 4, spans)
+    count = len(tokens) // 4
+    assert pool.allocate(count) == list(range(count))
+    for index in range(count):
+        content = chain.content(index, tokens)
+        pool.commit(index, content.key, content)
+    return pool
+
+
+def hits(
+    pool: BlockPool, tokens: list[int], spans: tuple[MediaSpan, ...] = (), root: bytes = ROOT
+) -> list[int]:
+    return find_prefix(pool, ContentChain(root, 4, spans), tokens)
+
+
+def test_the_longest_common_run_of_blocks_is_found():
+    pool = filled(TOKENS)
+    assert hits(pool, TOKENS) == [0, 1, 2, 3]
+    assert hits(pool, [*TOKENS[:9], 99, *TOKENS[10:]]) == [0, 1]
+    assert hits(pool, [99, *TOKENS[1:]]) == []
+
+
+def test_the_last_token_is_always_computed():
+    pool = filled(TOKENS)
+    assert hits(pool, TOKENS[:16]) == [0, 1, 2]
+    assert hits(pool, TOKENS[:17]) == [0, 1, 2, 3]
+    assert hits(pool, TOKENS[:1]) == []
+
+
+def test_runs_say_which_part_of_a_picture_a_block_holds():
+    assert media_runs((SPAN,), 0, 4) == (MediaRun(ITEM, 3, 0, 1, b"p" * 32),)
+    assert media_runs((SPAN,), 4, 8) == (MediaRun(ITEM, 0, 1, 4, b"p" * 32),)
+    assert media_runs((SPAN,), 8, 12) == (MediaRun(ITEM, 0, 5, 1, b"p" * 32),)
+    assert media_runs((SPAN,), 12, 16) == ()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(SPAN, item=replace(ITEM, digest=b"e" * 32)),
+        replace(SPAN, item=replace(ITEM, grid=(1, 8, 2))),
+        replace(SPAN, item=replace(ITEM, compression=4)),
+        replace(SPAN, item=replace(ITEM, modality="video")),
+        replace(SPAN, start=2),
+        replace(SPAN, position_digest=b"q" * 32),
+    ],
+    ids=["pixels", "grid", "compression", "modality", "place", "positions"],
+)
+def test_another_picture_behind_the_same_tokens_is_a_miss(other: MediaSpan):
+    pool = filled(TOKENS, (SPAN,))
+    assert hits(pool, TOKENS, (SPAN,)) == [0, 1, 2, 3]
+    assert hits(pool, TOKENS, (other,)) == []
+    assert hits(pool, TOKENS) == []
+
+
+@pytest.mark.parametrize("field", [0, 1, 2], ids=["compute", "repr", "scope"])
+def test_another_fingerprint_shares_nothing(field: int):
+    parts = ["a" * 64, "b" * 64, "c" * 64]
+    parts[field] = "f" * 64
+    assert hits(filled(TOKENS), TOKENS, root=root_key(*parts)) == []
+
+
+def test_a_picture_later_in_the_prompt_leaves_the_blocks_before_it_alone():
+    late = replace(SPAN, start=9)
+    assert hits(filled(TOKENS, (late,)), TOKENS) == [0, 1]
+
+
+def test_encoder_outputs_are_found_by_picture_not_by_place():
+    first = media_contents(ROOT, ITEM, 2)
+    assert first == media_contents(ROOT, ITEM, 2)
+    keys = {content.key for content in first}
+    for other in (replace(ITEM, digest=b"e" * 32), replace(ITEM, grid=(1, 2, 8))):
+        assert keys.isdisjoint(content.key for content in media_contents(ROOT, other, 2))
+    assert keys.isdisjoint(content.key for content in media_contents(b"x" * 32, ITEM, 2))
+
+
+SEQUENCES = st.lists(st.integers(0, 2), min_size=1, max_size=14)
+
+
+@given(SEQUENCES, SEQUENCES)
+def test_hits_are_exactly_the_common_full_blocks(first: list[int], second: list[int]):
+    common = 0
+    while first[common * 4 : common * 4 + 4] == second[common * 4 : common * 4 + 4] and (
+        common * 4 + 4 <= min(len(first), len(second) - 1)
+    ):
+        common += 1
+    assert hits(filled(first), second) == list(range(common))
+
+
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 9)), max_size=3), st.integers(1, 8))
+def test_runs_cover_every_media_token_once(places: list[tuple[int, int]], block_size: int):
+    spans, at = [], 0
+    for gap, length in places:
+        item = replace(ITEM, num_tokens=length)
+        spans.append(MediaSpan(item, at + gap, b"p" * 32))
+        at = spans[-1].end
+    covered = [
+        (block * block_size + run.offset_in_block + i, run.offset_in_item + i)
+        for block in range(at // block_size + 1)
+        for run in media_runs(spans, block * block_size, (block + 1) * block_size)
+        for i in range(run.length)
+    ]
+    assert covered == [(span.start + i, i) for span in spans for i in range(span.item.num_tokens)]

@@ -1,0 +1,142 @@
+"""Users write text; only the template writes control tokens and places pictures."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from chiasm_contract.errors import InvalidRequest
+from chiasm_contract.messages import ChatMessage, ImagePart, TextPart
+from chiasm_worker.equality import Conversation, Prepared, Reference, ask
+from chiasm_worker.models.tiny import QWEN_TEMPLATE
+from chiasm_worker.prompt import PromptBuilder
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+SPECIAL = {
+    "qwen3-grouped": ["<|image_pad|>", "<|im_end|>", "<|vision_start|>", "<|video_pad|>"],
+    "llava-clip-llama": ["<image>", "<s>", "</s>"],
+}
+NAMES = list(SPECIAL)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_typed_placeholder_is_text_and_moves_no_picture(
+    name: str, prepared: Callable[[str], Prepared], picture: Callable[..., bytes]
+):
+    model = prepared(name)
+    token = SPECIAL[name][0]
+    plain, _ = model.prompt(ask("what", [picture(1)]))
+    typed, _ = model.prompt(ask(f"{token} what {token}", [picture(1)]))
+    image_token_id = model.model.processor.image_token_id
+    for prompt in (plain, typed):
+        (span,) = prompt.spans
+        places = [i for i, t in enumerate(prompt.token_ids) if t == image_token_id]
+        assert places == list(range(span.start, span.end))
+    assert typed.spans[0].start == plain.spans[0].start
+    decoded = model.model.processor.tokenizer.decode(typed.token_ids, skip_special_tokens=True)
+    assert decoded.count(token) == 2
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_typed_control_tokens_never_become_control_tokens(
+    name: str, prepared: Callable[[str], Prepared]
+):
+    model = prepared(name)
+    special = set(model.model.processor.tokenizer.all_special_ids)
+    special |= set(model.model.processor.tokenizer.added_tokens_decoder)
+
+    def controls(text: str) -> list[int]:
+        prompt, _ = model.prompt(ask(text))
+        return [t for t in prompt.token_ids if t in special]
+
+    @given(st.lists(st.sampled_from([*SPECIAL[name], "a", " ", "\ue000", "\uf8ff"]), max_size=6))
+    @settings(max_examples=60)
+    def check(parts: list[str]) -> None:
+        assert controls("".join(parts)) == controls("a")
+
+    check()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_words_with_typed_control_tokens_equal_transformers_own(
+    name: str, prepared: Callable[[str], Prepared]
+):
+    text = f"say {SPECIAL[name][1]} and go on"
+    prompt, _ = prepared(name).prompt(ask(text))
+    processor = copy.deepcopy(prepared(name).model.processor)
+    # transformers refuses to do this for a tokenizer that writes its own prefix; ours adds it.
+    has_prefix = processor.tokenizer.backend_tokenizer.post_processor is not None
+    processor.tokenizer.backend_tokenizer.post_processor = None
+    chat = [{"role": "user", "content": [{"type": "text", "text": text}]}]
+    theirs = processor.apply_chat_template(
+        chat, add_generation_prompt=True, tokenize=True, sanitize_control_tokens=True
+    )[0]
+    prefix = [processor.tokenizer.bos_token_id] if has_prefix and "llava" in name else []
+    assert list(prompt.token_ids) == prefix + theirs
+
+
+@pytest.mark.parametrize("name", ["qwen3-grouped", "qwen2.5-grouped", "qwen2-grouped"])
+def test_positions_are_transformers_own(
+    name: str,
+    prepared: Callable[[str], Prepared],
+    reference: Callable[[str], Reference],
+    picture: Callable[..., bytes],
+):
+    model = reference(name)
+    pictures = [picture(1, 60, 180), picture(2, 200, 40)]
+    conversation = ask("and text behind them", pictures)
+    inputs = model.inputs(conversation)
+    want, deltas = model._model.model.get_rope_index(
+        inputs["input_ids"], inputs["mm_token_type_ids"], inputs["image_grid_thw"]
+    )
+    prompt, _ = prepared(name).prompt(conversation)
+    assert torch.equal(torch.from_numpy(prompt.positions), want[:, 0])
+    assert prompt.next_position == len(prompt.token_ids) + int(deltas[0])
+
+
+def test_pictures_stand_where_the_messages_put_them(
+    prepared: Callable[[str], Prepared], picture: Callable[..., bytes]
+):
+    a, b = picture(1, 64, 64), picture(2, 128, 64)
+    content = (ImagePart(index=1), TextPart(text="x"), ImagePart(index=0), ImagePart(index=1))
+    prompt, inputs = prepared("qwen3-grouped").prompt(
+        Conversation((ChatMessage(role="user", content=content),), (a, b))
+    )
+    first, second, third = prompt.spans
+    assert first.item == third.item != second.item
+    assert (first.item.num_tokens, second.item.num_tokens) == (8, 4)
+    assert first.position_digest != third.position_digest
+    assert inputs[0] is inputs[2]
+
+
+def test_what_the_template_refuses_is_the_clients_fault(
+    prepared: Callable[[str], Prepared], picture: Callable[..., bytes]
+):
+    message = ChatMessage(role="system", content=(ImagePart(index=0),))
+    with pytest.raises(InvalidRequest, match=r"refuses this conversation: no pictures in system"):
+        prepared("llava-clip-llama").prompt(Conversation((message,), (picture(1),)))
+
+
+def test_a_template_that_drops_a_picture_is_noticed(
+    prepared: Callable[[str], Prepared],
+    picture: Callable[..., bytes],
+    monkeypatch: pytest.MonkeyPatch,
+):
+    model = prepared("qwen3-grouped")
+    processor: Any = model.model.processor
+    monkeypatch.setattr(processor, "chat_template", QWEN_TEMPLATE.replace("<|image_pad|>", ""))
+    with pytest.raises(InvalidRequest, match="places 0 of 1 pictures"):
+        model.prompt(ask("what", [picture(1)]))
+
+
+def test_a_model_without_a_template_is_refused(
+    prepared: Callable[[str], Prepared], monkeypatch: pytest.MonkeyPatch
+):
+    model = prepared("qwen3-grouped").model
+    monkeypatch.setattr(model.processor, "chat_template", None)
+    with pytest.raises(ValueError, match=r"holds no chat template.*add chat_template.jinja"):
+        PromptBuilder(model)
