@@ -14,6 +14,7 @@ import fcntl
 import hashlib
 import ipaddress
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -224,5 +225,9 @@ def locked(name: str) -> Iterator[None]:
     """Hold the lock `name`: one command at a time changes the thing of that name."""
     RUN_DIR.mkdir(parents=True, exist_ok=True)
     with (RUN_DIR / f".{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"Waiting for another command that holds {lock.name}.", file=sys.stderr)
+            fcntl.flock(lock, fcntl.LOCK_EX)
         yield

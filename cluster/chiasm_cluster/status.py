@@ -87,8 +87,7 @@ def _images(cluster: Cluster) -> str:
     rows = [("NODE", "IMAGE", "DIGEST")]
     for node in cluster.nodes:
         for name, digest in sorted(ImageStore(ctr(cluster, node)).digests().items()):
-            if not name.startswith("sha256:"):
-                rows.append((node.name, name, digest))
+            rows.append((node.name, name, digest))
     return table(rows)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -65,12 +66,13 @@ class Machine:
         Other clusters may run meanwhile; what bears their names is not counted.
         """
         others = [cluster for cluster in state.all_clusters() if cluster.name != name]
-        marks = [f"chiasm-{cluster.name}" for cluster in others]
+        marks = [rf"chiasm-{cluster.name}(-\d+)?(?![-\w])" for cluster in others]
         marks += [cluster.host_interface for cluster in others]
-        marks += [f"10.{cluster.subnet}." for cluster in others]
+        marks += [rf"\b10\.{cluster.subnet}\." for cluster in others]
+        theirs = re.compile("|".join(marks) or r"(?!)")
 
         def ours(lines: str) -> set[str]:
-            return {line for line in lines.splitlines() if not any(mark in line for mark in marks)}
+            return {line for line in lines.splitlines() if not theirs.search(line)}
 
         def printed(*command: str) -> set[str]:
             return ours(subprocess.run(command, text=True, capture_output=True, check=True).stdout)

@@ -37,7 +37,8 @@ class ImageFactory:
         self._folder = cache_dir / "images"
         base = BaseImage(say)
         self._builder = LayerBuilder(project, self._folder, base)
-        self._arguments = {"BASE_IMAGE": base.name}
+        self._version = version(project)
+        self._arguments = {"BASE_IMAGE": base.name, "CHIASM_VERSION": self._version}
 
     def make(self, part: str) -> archive.Image:
         """The image of `part`; nothing is made when it is in the cache.
@@ -62,11 +63,16 @@ class ImageFactory:
 
     def image_name(self, part: str) -> str:
         """The name by which pods ask for it."""
-        project = tomllib.loads((self._project / "pyproject.toml").read_text())["project"]
-        return f"docker.io/chiasm/{part}:{project['version']}"
+        return f"docker.io/chiasm/{part}:{self._version}"
 
     def _recipe(self, part: str) -> dockerfile.Recipe:
         return dockerfile.read(self._project / part / "Dockerfile", self._arguments)
+
+
+def version(project: Path) -> str:
+    """The project's version."""
+    found: str = tomllib.loads((project / "pyproject.toml").read_text())["project"]["version"]
+    return found
 
 
 def load(
@@ -76,6 +82,7 @@ def load(
 
     Raises: ClusterError when one is unknown or cannot be made.
     """
+    requirements.require_root()
     names = list(images)
     _check(names)
     factory = ImageFactory(cache_dir, say)
@@ -99,6 +106,7 @@ def write_archive(part: str, path: Path, cache_dir: Path, say: Callable[[str], N
 
     Raises: ClusterError when it is unknown or cannot be made.
     """
+    requirements.require_root()
     _check([part])
     with locked("images"):
         image = ImageFactory(cache_dir, say).make(part)
@@ -125,6 +133,7 @@ def _check(names: list[str]) -> None:
 def _bring(image: archive.Image, store: ImageStore, node_name: str) -> str:
     """Import `image` unless the node has it; what to tell."""
     if store.digests().get(image.name) == image.digest:
+        store.renew_ids()  # the import that brought it may have been interrupted
         return f"{image.name} is on {node_name} already, {image.digest}."
     present = store.snapshots()
     layers = [

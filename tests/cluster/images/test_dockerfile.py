@@ -6,7 +6,7 @@ import pytest
 from chiasm_cluster.errors import ClusterError
 from chiasm_cluster.images import dockerfile
 from chiasm_cluster.images.dockerfile import Copy, Run
-from chiasm_cluster.images.load import PROJECT
+from chiasm_cluster.images.load import PROJECT, version
 from chiasm_cluster.images.requirements import PARTS
 
 
@@ -99,6 +99,7 @@ def test_each_image_holds_its_own_part_alone(part: str) -> None:
 def test_the_index_and_the_base_are_arguments_and_packages_come_before_code(part: str) -> None:
     text = (PROJECT / part / "Dockerfile").read_text()
     assert "ARG BASE_IMAGE=" in text
+    assert f"ARG CHIASM_VERSION={version(PROJECT)}\n" in text
     assert "ARG PACKAGE_INDEX=" in text
     steps = recipe_of(part).steps
     installs = next(i for i, step in enumerate(steps) if "uv pip install" in repr(step))
