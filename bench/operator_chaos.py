@@ -23,7 +23,8 @@ TEST = "tests/operator/cluster/test_chaos.py"
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
-        command = [sys.executable, "-m", "pytest", TEST, "-q", f"--junitxml={report}"]
+        options = ["-q", f"--junitxml={report}", "-o", "junit_family=xunit1"]
+        command = [sys.executable, "-m", "pytest", TEST, *options]
         subprocess.run(command, cwd=ROOT, check=False)
         if not report.exists():
             raise SystemExit("operator_chaos: nothing was measured; pytest's words are above")
