@@ -1,8 +1,9 @@
-"""The command line: `python -m chiasm_cluster up|down|status|load|kubectl|helm|kubeconfig`."""
+"""The command line: `python -m chiasm_cluster up|down|status|load|images|kubectl|helm|...`."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import time
@@ -40,6 +41,7 @@ def parser() -> argparse.ArgumentParser:
     command("load", "bring images to its nodes").add_argument(
         "images", nargs="+", metavar="IMAGE", help="operator, worker, sidecar, or an archive.tar"
     )
+    command("images", "print the digests of our images on its first node, as JSON")
     written = commands.add_parser("archive", help="write one of our images as an OCI archive")
     written.add_argument("part", metavar="IMAGE", help="operator, worker or sidecar")
     written.add_argument("file", type=Path, help="the archive to write")
@@ -76,6 +78,8 @@ def _run(options: argparse.Namespace) -> None:
             _say(status.describe(state.required(options.name)))
         case "load":
             load.load(state.required(options.name), options.images, cache_dir, _say)
+        case "images":
+            print(json.dumps(load.digests(state.required(options.name))))
         case "archive":
             load.write_archive(options.part, options.file, cache_dir, _say)
         case "requirements":

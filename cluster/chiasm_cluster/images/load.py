@@ -54,19 +54,20 @@ class ImageFactory:
             "os": "linux",
             "config": recipe.image_config,
         }
-        return archive.Image(self.image_name(part), config, self._builder.layers(recipe))
+        return archive.Image(image_name(part, self._version), config, self._builder.layers(recipe))
 
     def drop_large_trees(self, part: str) -> None:
         """Give back the disk space of what every node has now."""
         self._builder.drop_large_trees(self._recipe(part))
         self._builder.prune()
 
-    def image_name(self, part: str) -> str:
-        """The name by which pods ask for it."""
-        return f"docker.io/chiasm/{part}:{self._version}"
-
     def _recipe(self, part: str) -> dockerfile.Recipe:
         return dockerfile.read(self._project / part / "Dockerfile", self._arguments)
+
+
+def image_name(part: str, project_version: str) -> str:
+    """The name by which pods ask for the image of `part`."""
+    return f"docker.io/chiasm/{part}:{project_version}"
 
 
 def version(project: Path) -> str:
@@ -99,6 +100,13 @@ def load(
                     with Path(name).open("rb") as source:
                         store.import_stream(partial(shutil.copyfileobj, source))
                     say(f"{name} is on {node_name}.")
+
+
+def digests(cluster: Cluster) -> dict[str, str]:
+    """The digest of each of our images that the first node of `cluster` has, by part."""
+    held = ImageStore(ctr(cluster, cluster.nodes[0])).digests()
+    names = {part: image_name(part, version(PROJECT)) for part in PARTS}
+    return {part: held[name] for part, name in names.items() if name in held}
 
 
 def write_archive(part: str, path: Path, cache_dir: Path, say: Callable[[str], None]) -> None:

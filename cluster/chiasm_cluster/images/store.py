@@ -23,10 +23,10 @@ class ImageStore:
 
     def digests(self) -> dict[str, str]:
         """The digest of every image, by name."""
-        return {name: digest for name, digest in self._records() if not name.startswith(_ID)}
+        return {name: digest for name, digest in self._records() if not _is_derived(name)}
 
     def _records(self) -> list[tuple[str, str]]:
-        """Every record of an image and its digest: by name, and once more by its id."""
+        """Every record of an image and its digest: by name, and again by its id and digest."""
         rows = run([*self._ctr, "images", "list"]).splitlines()[1:]
         return [(row.split()[0], row.split()[2]) for row in rows if row.strip()]
 
@@ -60,21 +60,26 @@ class ImageStore:
                 said.seek(0)
                 words = said.read().decode(errors="replace").strip()
                 raise ClusterError(f"The container runtime refused the image: {words}")
-        self.renew_ids()
+        self.renew_references()
 
-    def renew_ids(self) -> None:
-        """Have exactly one record by id for each image.
+    def renew_references(self) -> None:
+        """Have exactly one record by id and one by digest (`repository@sha256:...`) of each image.
 
-        The kubelet mounts images by their id, the digest of their configuration. The runtime makes
-        that record for a new name but not for a name that moves to another image, and never
-        removes one, so that the old image's layers would stay for ever.
+        The kubelet mounts images by their id, the digest of their configuration, and pods that
+        must not meet another image under the same tag ask by digest. The runtime makes neither
+        record for a name that moves to another image, and never removes one, so that the old
+        image's layers would stay for ever.
         """
         records = self._records()
-        wanted = {self._id(digest): name for name, digest in records if not name.startswith(_ID)}
-        present = {name for name, _ in records if name.startswith(_ID)}
-        for image_id in wanted.keys() - present:
+        wanted: dict[str, str] = {}
+        for name, digest in records:
+            if not _is_derived(name):
+                wanted[self._id(digest)] = name
+                wanted[f"{_repository(name)}@{digest}"] = name
+        present = {name for name, _ in records if _is_derived(name)}
+        for reference in wanted.keys() - present:
             run([*self._ctr, "images", "tag", "--force", "--skip-reference-check",
-                 wanted[image_id], image_id])  # fmt: skip
+                 wanted[reference], reference])  # fmt: skip
         stale = present - wanted.keys()
         if stale:
             run([*self._ctr, "images", "remove", *stale])
@@ -90,3 +95,13 @@ class ImageStore:
             if entry.get("platform", {}).get("architecture") in {None, archive.architecture()}
         ]
         return self._id(ours[0])
+
+
+def _is_derived(name: str) -> bool:
+    return name.startswith(_ID) or "@" in name
+
+
+def _repository(name: str) -> str:
+    """`name` without its tag; a port of its registry is no tag."""
+    head, slash, last = name.rpartition("/")
+    return f"{head}{slash}{last.partition(':')[0]}"
