@@ -89,7 +89,7 @@ class Metrics:
             raise TypeError(f"{name} is no counter; metric_specs.py says otherwise")
         return child
 
-    def admitted(self, pictures: tuple[Picture, ...]) -> None:
+    def admitted(self, pictures: list[Picture]) -> None:
         """Count the pictures of one admitted request."""
         for picture in pictures:
             self.count("chiasm_sidecar_images_total", format=picture.format)

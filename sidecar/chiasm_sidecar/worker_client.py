@@ -128,6 +128,7 @@ class WorkerClient:
         """
         body = messages.encode_request(head, images)
         response = await self._post(body)
+        del body  # with pictures it is large, and an answer can be long
         try:
             if response.status != 200:
                 raise _refusal(response.status, await response.read())

@@ -139,6 +139,57 @@ async def test_body_too_large(start_pod: StartPod, announced: bool) -> None:
         assert "larger than 1024 bytes" in (await answer.json())["error"]["message"]
 
 
+async def test_bodies_on_their_way_are_limited_together(start_pod: StartPod) -> None:
+    pod = await start_pod(max_body_bytes=2**16)
+    address = f"{pod.url}/v1/chat/completions"
+    go_on = asyncio.Event()
+    arrived = asyncio.Queue[None]()
+
+    async def slowly() -> AsyncIterator[bytes]:
+        yield b" " * 60_000
+        arrived.put_nowait(None)
+        await go_on.wait()
+        yield json.dumps(question()).encode()
+
+    async def post() -> int:
+        async with pod.http.post(address, data=slowly()) as answer:
+            return answer.status
+
+    early = [asyncio.create_task(post()) for _ in range(2)]
+    for _ in early:
+        await arrived.get()
+    async with pod.http.post(address, data=b" " * 60_000) as answer:
+        assert answer.status == 429
+        assert answer.headers["retry-after"] == "1"
+        assert "at once" in (await answer.json())["error"]["message"]
+    go_on.set()
+    assert await asyncio.gather(*early) == [200, 200]
+    assert (await pod.chat(b" " * 60_000 + json.dumps(question()).encode()))[0] == 200
+
+
+async def test_a_faulty_picture_is_named_by_its_place(pod: Pod) -> None:
+    pod.worker.refusal = InvalidRequest("Picture 2 cannot be decoded.", param="images[1]")
+    _, body = await pod.chat(question(data_url(png()), data_url(png())))
+    assert body["error"]["param"] == "messages[0].content[2].image_url.url"
+    pod.worker.refusal = InvalidRequest("Which?", param="images[7]")
+    _, body = await pod.chat(question(data_url(png())))
+    assert body["error"]["param"] == "images[7]"
+
+
+async def test_a_bug_is_logged_without_what_was_asked(
+    pod: Pod, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(body: bytes, *_: object) -> None:
+        raise RuntimeError(body.decode())
+
+    monkeypatch.setattr("chiasm_sidecar.front_door.chat.prepare", broken)
+    status, body = await pod.chat(question())
+    assert (status, body["error"]["code"]) == (500, "internal_error")
+    (line,) = [record for record in caplog.records if record.name == "chiasm.sidecar.chat"]
+    assert line.fields["error"] == "RuntimeError"  # type: ignore[attr-defined]
+    assert "What is it?" not in str(line.__dict__)
+
+
 async def test_large_bodies_are_parsed(pod: Pod) -> None:
     status, _ = await pod.chat(question(data_url(png(600, 400, "BMP"))))
     assert status == 200

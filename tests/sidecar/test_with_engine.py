@@ -166,8 +166,9 @@ async def test_logprobs(client: openai.AsyncOpenAI) -> None:
 async def test_pictures_that_only_a_decoder_sees_through(
     client: openai.AsyncOpenAI, picture: bytes
 ) -> None:
-    with pytest.raises(openai.BadRequestError):
+    with pytest.raises(openai.BadRequestError) as caught:
         await client.chat.completions.create(**question(data_url(picture), max_tokens=1))
+    assert caught.value.param == "messages[0].content[1].image_url.url"
 
 
 async def test_prompt_too_long(client: openai.AsyncOpenAI) -> None:

@@ -11,20 +11,22 @@ import asyncio
 import logging
 import re
 import time
+import traceback
 import uuid
-from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from http import HTTPStatus
 
 from chiasm_contract.config import SidecarConfig
-from chiasm_contract.errors import ChiasmError, InvalidRequest, RequestTooLarge
+from chiasm_contract.errors import ChiasmError, InvalidRequest
 from chiasm_contract.messages import FinishEvent, GenerateHead, TokenEvent
 from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 
-from chiasm_sidecar.front_door import faults
-from chiasm_sidecar.front_door.answers import AnswerHead, EventStream, complete, fault_event
+from chiasm_sidecar.front_door.answers import AnswerHead, EventStream, complete
+from chiasm_sidecar.front_door.bodies import Bodies, HeldBody
 from chiasm_sidecar.front_door.client_waits import ClientGone, Waiting, client_waits
+from chiasm_sidecar.front_door.exchange import REQUEST_ID_HEADER, Exchange
 from chiasm_sidecar.front_door.intake import Prepared, prepare
 from chiasm_sidecar.metrics import Metrics
 from chiasm_sidecar.readiness import Readiness
@@ -34,48 +36,12 @@ log = logging.getLogger("chiasm.sidecar.chat")
 access = logging.getLogger("chiasm.sidecar.access")
 
 CLIENT_CLOSED = 499
-REQUEST_ID_HEADER = "x-request-id"
 # Parsing more than this takes longer than a hop to a thread costs.
 _INLINE_BODY_BYTES = 256 * 1024
+_IMAGE_PARAM = re.compile(r"images\[(\d{1,3})\]")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
 
-_JSON = (b"content-type", b"application/json")
-_STREAM_HEADERS = (
-    (b"content-type", b"text/event-stream; charset=utf-8"),
-    (b"cache-control", b"no-cache"),
-    (b"x-accel-buffering", b"no"),
-)
-
 Batches = AsyncIterator[list[TokenEvent | FinishEvent]]
-
-
-@dataclass
-class Exchange:
-    """What is known of one request so far, for metrics and the access log."""
-
-    receive: Receive
-    send: Send
-    request_id: str = ""
-    answer_id: str = field(default_factory=lambda: f"chatcmpl-{uuid.uuid4().hex}")
-    started: float = field(default_factory=time.perf_counter)
-    status: int = int(HTTPStatus.OK)
-    modality: str = "unknown"
-    user: str | None = None
-    finish: FinishEvent | None = None
-    response_started: bool = False
-
-    async def start(self, status: int, *headers: tuple[bytes, bytes]) -> None:
-        """Send the response's status and headers."""
-        self.status = status
-        self.response_started = True
-        every = list(headers)
-        if self.request_id:
-            every.append((REQUEST_ID_HEADER.encode(), self.request_id.encode()))
-        await self.send({"type": "http.response.start", "status": status, "headers": every})
-
-    async def body(self, data: bytes, more: bool = False) -> None:
-        """Send a piece of the response's body."""
-        await self.send({"type": "http.response.body", "body": data, "more_body": more})
 
 
 class ChatEndpoint:
@@ -88,46 +54,43 @@ class ChatEndpoint:
         self._worker = worker
         self._readiness = readiness
         self._metrics = metrics
+        self._bodies = Bodies(config.max_body_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         exchange = Exchange(receive, send)
+        held = self._bodies.begin()
         self._metrics.in_progress.inc()
         try:
-            await self._answer(exchange, Headers(scope=scope))
+            await self._answer(exchange, Headers(scope=scope), held)
         except ClientGone:
             exchange.status = CLIENT_CLOSED
             self._metrics.count("vllm:request_success_total", finished_reason="abort")
         except ChiasmError as error:
             await self._refuse(exchange, error)
-        except Exception:
-            log.exception("request failed", extra={"fields": {"request_id": exchange.request_id}})
+        except Exception as error:
+            _log_bug(exchange, error)
             await self._refuse(
                 exchange, ChiasmError("The server failed on this request; this is a bug.")
             )
         finally:
+            held.release()
             self._metrics.in_progress.dec()
             self._record(exchange)
 
-    async def _answer(self, exchange: Exchange, headers: Headers) -> None:
+    async def _answer(self, exchange: Exchange, headers: Headers, held: HeldBody) -> None:
         exchange.request_id = _request_id(headers)
         self._readiness.require()
-        try:
-            async with asyncio.timeout(self._config.request_timeout_seconds):
-                body = await self._read(exchange, headers)
-        except TimeoutError as error:
-            raise InvalidRequest(
-                f"The body did not arrive within {self._config.request_timeout_seconds:g} s.",
-                code="request_timeout",
-            ) from error
+        body = await self._read(exchange, headers, held)
         exchange.started = time.perf_counter()
         async with client_waits(exchange.receive) as waiting:
             prepared = await self._prepare(body)
+            del body
             exchange.modality = prepared.modality
             exchange.user = prepared.user
             try:
                 async with asyncio.timeout(self._config.request_timeout_seconds):
-                    await self._generate(exchange, prepared, waiting)
+                    await self._generate(exchange, prepared, held, waiting)
             except TimeoutError as error:
                 raise WorkerGone(
                     f"The answer took longer than {self._config.request_timeout_seconds:g} s; "
@@ -135,27 +98,18 @@ class ChatEndpoint:
                     "timeout",
                 ) from error
 
-    async def _read(self, exchange: Exchange, headers: Headers) -> bytes:
-        """The whole body, refused as soon as it is known to be too large."""
-        limit = self._config.max_body_bytes
-        too_large = RequestTooLarge(
-            f"The request's body is larger than {limit} bytes. Send smaller or fewer pictures."
-        )
-        announced = headers.get("content-length", "")
-        if announced.isdecimal() and int(announced[:20]) > limit:
-            raise too_large
-        pieces, num_bytes, more = [], 0, True
-        while more:
-            message = await exchange.receive()
-            if message["type"] == "http.disconnect":
-                raise ClientGone
-            num_bytes += len(message.get("body", b""))
-            if num_bytes > limit:
-                raise too_large
-            pieces.append(message.get("body", b""))
-            more = message.get("more_body", False)
-        self._metrics.body_bytes.observe(num_bytes)
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+    async def _read(self, exchange: Exchange, headers: Headers, held: HeldBody) -> bytes:
+        """The whole body."""
+        seconds = self._config.request_timeout_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                body = await held.read(exchange.receive, headers.get("content-length", ""))
+        except TimeoutError as error:
+            raise InvalidRequest(
+                f"The body did not arrive within {seconds:g} s.", code="request_timeout"
+            ) from error
+        self._metrics.body_bytes.observe(len(body))
+        return body
 
     async def _prepare(self, body: bytes) -> Prepared:
         arguments = (body, self._config.model_id, self._config.images)
@@ -163,23 +117,29 @@ class ChatEndpoint:
             return prepare(*arguments)
         return await asyncio.to_thread(prepare, *arguments)
 
-    async def _generate(self, exchange: Exchange, prepared: Prepared, waiting: Waiting) -> None:
-        admission = self._readiness.require()
+    async def _generate(
+        self, exchange: Exchange, prepared: Prepared, held: HeldBody, waiting: Waiting
+    ) -> None:
+        identity = self._readiness.require().identity
         head = GenerateHead(
             request_id=exchange.answer_id,
             messages=prepared.messages,
             sampling=prepared.sampling,
         )
         pictures = [picture.data for picture in prepared.pictures]
-        identity = admission.identity
-        async with self._worker.generate(head, pictures, identity.incarnation) as batches:
-            self._metrics.admitted(prepared.pictures)
-            answer = AnswerHead(exchange.answer_id, self._config.model_id, identity.compute_fp)
-            if prepared.stream:
-                encoder = EventStream(answer, prepared.include_usage)
-                await self._stream(exchange, batches, encoder, waiting)
-            else:
-                await self._collect(exchange, batches, answer, waiting)
+        params = [picture.param for picture in prepared.pictures]
+        with _named_pictures(params):
+            async with self._worker.generate(head, pictures, identity.incarnation) as batches:
+                self._metrics.admitted(prepared.pictures)
+                for taken in (pictures, prepared.pictures):
+                    taken.clear()
+                held.release()
+                answer = AnswerHead(exchange.answer_id, self._config.model_id, identity.compute_fp)
+                if prepared.stream:
+                    encoder = EventStream(answer, prepared.include_usage)
+                    await self._stream(exchange, batches, encoder, waiting)
+                else:
+                    await self._collect(exchange, batches, answer, waiting)
 
     async def _stream(
         self, exchange: Exchange, batches: Batches, encoder: EventStream, waiting: Waiting
@@ -198,10 +158,10 @@ class ChatEndpoint:
             last_text = self._observe(exchange, batch, last_text)
             if not exchange.response_started:
                 pieces.insert(0, encoder.first())
-                await exchange.start(200, *_STREAM_HEADERS)
+                await exchange.start_stream()
             data = b"".join(pieces)
             if data:
-                await exchange.body(data, more=exchange.finish is None)
+                await exchange.send_events(data, more=exchange.finish is None)
 
     async def _collect(
         self, exchange: Exchange, batches: Batches, answer: AnswerHead, waiting: Waiting
@@ -220,7 +180,7 @@ class ChatEndpoint:
             raise ChiasmError("The answer has no end; this is a bug.")
         data = complete(answer, tokens, exchange.finish)
         waiting.end()
-        await self._send_json(exchange, 200, data)
+        await exchange.send_json(200, data)
 
     def _observe(
         self, exchange: Exchange, batch: list[TokenEvent | FinishEvent], last_text: float
@@ -236,26 +196,10 @@ class ChatEndpoint:
         return now
 
     async def _refuse(self, exchange: Exchange, error: ChiasmError) -> None:
-        self._count_failure(error)
-        status = faults.status_of(error)
-        if exchange.response_started:  # only a stream begins before it is known how it ends
-            exchange.status = status
-            await exchange.body(fault_event(error))
-            return
-        headers = [(k.encode(), v.encode()) for k, v in faults.headers_of(error).items()]
-        await self._send_json(exchange, status, faults.body_of(error, status), *headers)
-
-    async def _send_json(
-        self, exchange: Exchange, status: int, data: bytes, *headers: tuple[bytes, bytes]
-    ) -> None:
-        length = (b"content-length", str(len(data)).encode())
-        await exchange.start(status, _JSON, length, *headers)
-        await exchange.body(data)
-
-    def _count_failure(self, error: ChiasmError) -> None:
         if isinstance(error, WorkerGone):
             self._metrics.count("chiasm_sidecar_worker_failures_total", reason=error.reason)
             self._readiness.doubt()
+        await exchange.refuse(error)
 
     def _record(self, exchange: Exchange) -> None:
         """Count one request, and write its line where the access log is on."""
@@ -268,18 +212,29 @@ class ChatEndpoint:
             self._metrics.finished(finish.reason, finish.usage)
             self._metrics.request_latency.observe(seconds)
         if self._config.access_log:
-            fields: dict[str, object] = {
-                "request_id": exchange.request_id,
-                "answer_id": exchange.answer_id,
-                "status": exchange.status,
-                "modality": exchange.modality,
-                "seconds": round(seconds, 4),
-            }
-            if finish is not None:
-                fields |= finish.usage.model_dump()
-            if exchange.user is not None:
-                fields["user"] = exchange.user
-            access.info("chat", extra={"fields": fields})
+            access.info("chat", extra={"fields": exchange.log_fields(seconds)})
+
+
+@contextmanager
+def _named_pictures(params: list[str]) -> Iterator[None]:
+    """The worker counts pictures (`images[0]`); a client knows them by their place in the body."""
+    try:
+        yield
+    except ChiasmError as error:
+        found = _IMAGE_PARAM.fullmatch(error.param or "")
+        if found and int(found[1]) < len(params):
+            error.param = params[int(found[1])]
+        raise
+
+
+def _log_bug(exchange: Exchange, error: Exception) -> None:
+    """Where it happened, without its message: that may quote what somebody asked."""
+    fields = {
+        "request_id": exchange.request_id,
+        "error": type(error).__name__,
+        "traceback": traceback.format_tb(error.__traceback__),
+    }
+    log.error("request failed", extra={"fields": fields})
 
 
 def _request_id(headers: Headers) -> str:
@@ -287,7 +242,7 @@ def _request_id(headers: Headers) -> str:
 
     Raises: InvalidRequest when the caller's cannot be echoed and logged safely.
     """
-    given = headers.get(REQUEST_ID_HEADER)
+    given = headers.get(REQUEST_ID_HEADER.decode())
     if given is None:
         return uuid.uuid4().hex
     if not _REQUEST_ID.fullmatch(given):

@@ -6,6 +6,7 @@ A pure function of body and limits, so that it may run in a thread when a body i
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from chiasm_contract.config import ImageLimits
 from chiasm_contract.errors import RequestTooLarge, UnknownModel
@@ -17,21 +18,17 @@ from chiasm_sidecar.front_door.faults import from_validation
 from chiasm_sidecar.front_door.media import Picture, picture_from_url
 
 
-@dataclass(frozen=True)
+@dataclass
 class Prepared:
-    """One admitted request."""
+    """One admitted request. `pictures` is emptied once the worker has them: they are large."""
 
     messages: tuple[ChatMessage, ...]
-    pictures: tuple[Picture, ...]
+    pictures: list[Picture]
+    modality: Literal["text", "image"]
     sampling: Sampling
     stream: bool
     include_usage: bool
     user: str | None
-
-    @property
-    def modality(self) -> str:
-        """What it brings, as metrics name it."""
-        return "image" if self.pictures else "text"
 
 
 def prepare(body: bytes, model_id: str, limits: ImageLimits) -> Prepared:
@@ -52,6 +49,7 @@ def prepare(body: bytes, model_id: str, limits: ImageLimits) -> Prepared:
     return Prepared(
         messages=messages,
         pictures=pictures,
+        modality="image" if pictures else "text",
         sampling=_sampling(request),
         stream=bool(request.stream),
         include_usage=options is not None and options.include_usage,
@@ -61,7 +59,7 @@ def prepare(body: bytes, model_id: str, limits: ImageLimits) -> Prepared:
 
 def _conversation(
     messages: list[schema.Message], limits: ImageLimits
-) -> tuple[tuple[ChatMessage, ...], tuple[Picture, ...]]:
+) -> tuple[tuple[ChatMessage, ...], list[Picture]]:
     """Turns with pictures replaced by their index; every picture's header checked."""
     urls = [
         (part.image_url.url, f"messages[{turn}].content[{place}].image_url.url")
@@ -76,7 +74,7 @@ def _conversation(
             "allowed.",
             param=urls[limits.max_per_prompt][1].removesuffix(".image_url.url"),
         )
-    pictures = tuple(picture_from_url(url, limits, param) for url, param in urls)
+    pictures = [picture_from_url(url, limits, param) for url, param in urls]
     index = 0
     turns = []
     for message in messages:

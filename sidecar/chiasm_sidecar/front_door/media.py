@@ -29,8 +29,9 @@ _SCHEME = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*):", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture file, its header read."""
+    """A picture file, its header read; `param` is its place in the request."""
 
+    param: str
     data: bytes
     format: str
     width: int
@@ -50,7 +51,7 @@ def picture_from_url(url: str, limits: ImageLimits, param: str) -> Picture:
             f"{limits.max_pixels} are allowed. Send a smaller one.",
             param=param,
         )
-    return Picture(data, name, width, height)
+    return Picture(param, data, name, width, height)
 
 
 def _decoded(url: str, limits: ImageLimits, param: str) -> bytes:

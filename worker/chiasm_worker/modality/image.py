@@ -42,43 +42,48 @@ def decode_image(data: bytes, limits: ImageLimits, index: int = 0) -> CanonicalI
 
     Raises: InvalidRequest when it cannot be decoded, RequestTooLarge when it exceeds a limit.
     """
-    name = f"Picture {index + 1}"
+    name, param = f"Picture {index + 1}", f"images[{index}]"
     if len(data) > limits.max_bytes:
         raise RequestTooLarge(
             f"{name} has {len(data)} bytes; at most {limits.max_bytes} are allowed. Send a "
-            "smaller or more compressed one."
+            "smaller or more compressed one.",
+            param=param,
         )
     try:
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
-            _check_size(image.size, limits, name)
+            _check_size(image.size, limits, name, param)
             image.load()
             canonical = _canonical(image)
     except (RequestTooLarge, InvalidRequest):
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         raise RequestTooLarge(
-            f"{name} has more pixels than the {limits.max_pixels} allowed. Send a smaller one."
+            f"{name} has more pixels than the {limits.max_pixels} allowed. Send a smaller one.",
+            param=param,
         ) from None
     except Exception:
         raise InvalidRequest(
             f"{name} cannot be decoded: it is truncated, damaged or not one of "
-            f"{', '.join(FORMATS)}. Send the whole file."
+            f"{', '.join(FORMATS)}. Send the whole file.",
+            param=param,
         ) from None
     size = struct.pack("<II", *canonical.size)
     return CanonicalImage(canonical, hashlib.sha256(_TAG + size + canonical.tobytes()).digest())
 
 
-def _check_size(size: tuple[int, int], limits: ImageLimits, name: str) -> None:
+def _check_size(size: tuple[int, int], limits: ImageLimits, name: str, param: str) -> None:
     width, height = size
     if width * height > limits.max_pixels:
         raise RequestTooLarge(
             f"{name} has {width} x {height} pixels; at most {limits.max_pixels} pixels are "
-            "allowed. Send a smaller one."
+            "allowed. Send a smaller one.",
+            param=param,
         )
     if max(size) > MAX_ASPECT_RATIO * min(size):
         raise InvalidRequest(
             f"{name} has {width} x {height} pixels; one side may be at most "
-            f"{MAX_ASPECT_RATIO} times the other. Crop it."
+            f"{MAX_ASPECT_RATIO} times the other. Crop it.",
+            param=param,
         )
 
 

@@ -1,0 +1,87 @@
+"""One request as far as it has come: what is known of it, and what was sent back."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from dataclasses import dataclass, field
+from http import HTTPStatus
+
+from chiasm_contract.errors import ChiasmError
+from chiasm_contract.messages import FinishEvent
+from starlette.types import Receive, Send
+
+from chiasm_sidecar.front_door import faults
+from chiasm_sidecar.front_door.answers import fault_event
+
+REQUEST_ID_HEADER = b"x-request-id"
+
+_JSON = (b"content-type", b"application/json")
+_STREAM_HEADERS = (
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+)
+
+
+@dataclass
+class Exchange:
+    """For metrics and the access log; `status` is what became of it, also after a stream began."""
+
+    receive: Receive
+    send: Send
+    request_id: str = ""
+    answer_id: str = field(default_factory=lambda: f"chatcmpl-{uuid.uuid4().hex}")
+    started: float = field(default_factory=time.perf_counter)
+    status: int = int(HTTPStatus.OK)
+    modality: str = "unknown"
+    user: str | None = None
+    finish: FinishEvent | None = None
+    response_started: bool = False
+
+    async def start_stream(self) -> None:
+        """Send the head of a stream of events."""
+        await self._start(HTTPStatus.OK, *_STREAM_HEADERS)
+
+    async def send_events(self, data: bytes, more: bool) -> None:
+        """Send a piece of the stream."""
+        await self.send({"type": "http.response.body", "body": data, "more_body": more})
+
+    async def send_json(self, status: int, data: bytes, *headers: tuple[bytes, bytes]) -> None:
+        """Send the whole response."""
+        length = (b"content-length", str(len(data)).encode())
+        await self._start(status, _JSON, length, *headers)
+        await self.send_events(data, more=False)
+
+    async def refuse(self, error: ChiasmError) -> None:
+        """Send a fault: as the response, or as the last event of a stream that has begun."""
+        status = faults.status_of(error)
+        if self.response_started:
+            self.status = status
+            await self.send_events(fault_event(error), more=False)
+            return
+        headers = [(k.encode(), v.encode()) for k, v in faults.headers_of(error).items()]
+        await self.send_json(status, faults.body_of(error, status), *headers)
+
+    def log_fields(self, seconds: float) -> dict[str, object]:
+        """Its line in the access log: who, how much and how long, never what."""
+        fields: dict[str, object] = {
+            "request_id": self.request_id,
+            "answer_id": self.answer_id,
+            "status": self.status,
+            "modality": self.modality,
+            "seconds": round(seconds, 4),
+        }
+        if self.finish is not None:
+            fields |= self.finish.usage.model_dump()
+        if self.user is not None:
+            fields["user"] = self.user
+        return fields
+
+    async def _start(self, status: int, *headers: tuple[bytes, bytes]) -> None:
+        self.status = int(status)
+        self.response_started = True
+        every = list(headers)
+        if self.request_id:
+            every.append((REQUEST_ID_HEADER, self.request_id.encode()))
+        await self.send({"type": "http.response.start", "status": self.status, "headers": every})
