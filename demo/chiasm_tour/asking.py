@@ -31,11 +31,11 @@ def sample_questions(limit: int) -> list[Question]:
     kinds: set[str] = set()
     images: set[str] = set()
     for row in rows:
-        if row["kind"] in kinds or row["image"] in images:
+        if row["kind"] in kinds or row["picture"] in images:
             continue
         kinds.add(row["kind"])
-        images.add(row["image"])
-        chosen.append(Question(PICTURES / row["image"], row["question"], row["answer"]))
+        images.add(row["picture"])
+        chosen.append(Question(PICTURES / row["picture"], row["text"], row["answer"]))
     return chosen[:limit]
 
 

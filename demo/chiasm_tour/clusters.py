@@ -90,8 +90,13 @@ class LocalCluster:
         return run(self._command("helm", "--name", self.name, "--", *arguments))
 
     def chart_values(self) -> list[str]:
-        """The chart's defaults are the local images."""
-        return []
+        """Name the images by digest, so that new ones roll out and equal ones change nothing."""
+        digests = json.loads(run(self._command("images", "--name", self.name)))
+        return [
+            argument
+            for part in IMAGES
+            for argument in ("--set", f"images.{part}.digest={digests[part]}")
+        ]
 
     @property
     def kubectl_command(self) -> str:

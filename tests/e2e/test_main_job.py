@@ -52,7 +52,7 @@ def test_sample_pictures_are_answered(client: openai.OpenAI) -> None:
     for row in SAMPLES:
         completion = client.chat.completions.create(
             model=tour.RESOURCE,
-            messages=user_turn(asking.PICTURES / row["image"], row["question"]),
+            messages=user_turn(asking.PICTURES / row["picture"], row["text"]),
             temperature=0,
             max_tokens=32,
         )
@@ -63,7 +63,7 @@ def test_sample_pictures_are_answered(client: openai.OpenAI) -> None:
 
 def test_streaming_says_the_same(client: openai.OpenAI) -> None:
     row = SAMPLES[0]
-    messages = user_turn(asking.PICTURES / row["image"], row["question"])
+    messages = user_turn(asking.PICTURES / row["picture"], row["text"])
     whole = client.chat.completions.create(
         model=tour.RESOURCE, messages=messages, temperature=0, max_tokens=32
     )
@@ -79,7 +79,7 @@ def test_streaming_says_the_same(client: openai.OpenAI) -> None:
 
 
 def test_a_broken_picture_is_the_callers_fault(client: openai.OpenAI) -> None:
-    half = (asking.PICTURES / SAMPLES[0]["image"]).read_bytes()[:600]
+    half = (asking.PICTURES / SAMPLES[0]["picture"]).read_bytes()[:600]
     part = {"url": f"data:image/png;base64,{base64.b64encode(half).decode()}"}
     content = [{"type": "image_url", "image_url": part}, {"type": "text", "text": "What is it?"}]
     with pytest.raises(openai.BadRequestError) as caught:
@@ -110,7 +110,7 @@ def test_traffic_goes_on_without_the_operator(
     try:
         answer = client.chat.completions.create(
             model=tour.RESOURCE, temperature=0, max_tokens=32,
-            messages=user_turn(asking.PICTURES / row["image"], row["question"]),
+            messages=user_turn(asking.PICTURES / row["picture"], row["text"]),
         )  # fmt: skip
         assert answer.choices[0].message.content
     finally:

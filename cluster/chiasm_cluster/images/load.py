@@ -141,7 +141,7 @@ def _check(names: list[str]) -> None:
 def _bring(image: archive.Image, store: ImageStore, node_name: str) -> str:
     """Import `image` unless the node has it; what to tell."""
     if store.digests().get(image.name) == image.digest:
-        store.renew_ids()  # the import that brought it may have been interrupted
+        store.renew_references()  # the import that brought it may have been interrupted
         return f"{image.name} is on {node_name} already, {image.digest}."
     present = store.snapshots()
     layers = [
