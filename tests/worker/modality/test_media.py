@@ -13,7 +13,7 @@ from chiasm_worker.modality.media import ImagePreparer
 
 @pytest.mark.parametrize(
     ("name", "grid", "num_tokens"),
-    [("qwen3-grouped", (1, 4, 8), 8), ("qwen2.5-grouped", (1, 6, 10), 15),
+    [("qwen3-grouped", (1, 4, 8), 8), ("qwen2.5-grouped", (1, 4, 10), 10),
      ("llava-clip-llama", (4, 4), 16), ("llava-siglip-qwen2", (4, 4), 16)],
 )  # fmt: skip
 def test_identity_says_what_the_encoder_sees(

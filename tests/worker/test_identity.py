@@ -1,0 +1,111 @@
+"""Any change of what is computed changes the field that says so, and only that."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from chiasm_contract import fingerprint
+from chiasm_contract.config import EngineLimits
+from chiasm_contract.fingerprint import Identity
+from chiasm_worker.attention.reference import ReferenceAttention
+from chiasm_worker.engine.engine import cache_spec
+from chiasm_worker.identity import build_identity, cache_root
+from chiasm_worker.models.registry import load_model
+from chiasm_worker.models.tiny import TINY_MODELS
+from safetensors.torch import load_file, save_file
+
+CPU = torch.device("cpu")
+
+
+def identity(
+    folder: Path, dtype: torch.dtype = torch.float32, limits: EngineLimits | None = None
+) -> Identity:
+    model = load_model(folder, dtype, CPU)
+    return build_identity(
+        model, cache_spec(model, limits or EngineLimits()), ReferenceAttention.numerics
+    )
+
+
+@pytest.fixture
+def folder(tiny_folder: Callable[[str], Path], tmp_path: Path) -> Path:
+    for file in tiny_folder("qwen3-grouped").iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    return tmp_path
+
+
+def changed(before: Identity, after: Identity) -> set[str]:
+    a, b = before.fields(), after.fields()
+    assert a.keys() == b.keys()
+    return {name for name in a if a[name] != b[name]}
+
+
+@pytest.mark.parametrize("name", [tiny.name for tiny in TINY_MODELS])
+def test_every_family_has_a_complete_identity(name: str, tiny_folder: Callable[[str], Path]):
+    manifest = identity(tiny_folder(name))
+    assert len(fingerprint.compute_fp(manifest.compute)) == 64
+    assert manifest.fields()["repr.num_layers"] == 3
+
+
+def test_loading_again_is_the_same_identity(folder: Path):
+    assert changed(identity(folder), identity(folder)) == set()
+
+
+@pytest.mark.parametrize(
+    ("tensor", "field"),
+    [
+        ("model.language_model.layers.1.mlp.down_proj.weight", "compute.weights.language"),
+        ("model.language_model.embed_tokens.weight", "compute.weights.language"),
+        ("lm_head.weight", "compute.weights.language"),
+        ("model.visual.blocks.0.attn.qkv.weight", "compute.weights.vision_encoder"),
+        ("model.visual.pos_embed.weight", "compute.weights.vision_encoder"),
+        ("model.visual.merger.linear_fc1.weight", "compute.weights.projector"),
+        ("model.visual.deepstack_merger_list.0.norm.weight", "compute.weights.projector"),
+    ],
+)
+def test_one_changed_number_names_its_part(tensor: str, field: str, folder: Path):
+    before = identity(folder)
+    tensors = load_file(folder / "model.safetensors")
+    tensors[tensor].view(-1)[0] += 1e-3
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    assert changed(before, identity(folder)) == {field}
+
+
+def test_the_processor_counts(folder: Path):
+    before = identity(folder)
+    path = folder / "processor_config.json"
+    config = json.loads(path.read_text())
+    config["image_processor"]["image_mean"] = [0.4, 0.4, 0.4]
+    path.write_text(json.dumps(config))
+    assert changed(before, identity(folder)) == {"compute.processor.config"}
+
+
+def test_the_template_counts(folder: Path):
+    before = identity(folder)
+    path = folder / "chat_template.jinja"
+    path.write_text(path.read_text() + " ")
+    assert changed(before, identity(folder)) == {"compute.processor.config"}
+
+
+def test_positions_count(folder: Path):
+    before = identity(folder)
+    config = json.loads((folder / "config.json").read_text())
+    config["text_config"]["rope_parameters"]["rope_theta"] = 500.0
+    (folder / "config.json").write_text(json.dumps(config))
+    assert changed(before, identity(folder)) == {"compute.position.theta"}
+
+
+def test_precision_counts_in_numbers_and_bytes(folder: Path):
+    fields = changed(identity(folder), identity(folder, torch.bfloat16))
+    weights = {f"compute.weights.{part}" for part in ("language", "vision_encoder", "projector")}
+    kinds = {"compute.compute_dtype", "repr.kv_dtype.text", "repr.kv_dtype.vision"}
+    assert fields == weights | kinds
+
+
+def test_the_block_size_is_a_matter_of_bytes(folder: Path):
+    before, after = identity(folder), identity(folder, limits=EngineLimits(block_size=8))
+    assert changed(before, after) == {"repr.block_size"}
+    assert cache_root(before) != cache_root(after)

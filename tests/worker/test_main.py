@@ -1,0 +1,99 @@
+"""The process: what it refuses to start with, and that it ends when told to."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chiasm_contract.config import EngineLimits, WorkerConfig
+from chiasm_contract.probe import check
+from chiasm_worker.equality import Prepared
+from chiasm_worker.main import device, resolve_limits, run, usable_cores
+
+
+def write(folder: Path, **changes: Any) -> Path:
+    path = folder / "worker.json"
+    path.write_text(
+        json.dumps({"model_id": "tiny", "model_path": "/x", "socket_path": str(folder / "s"),
+                    **changes})
+    )  # fmt: skip
+    return path
+
+
+def test_a_wrong_file_is_named(tmp_path: Path):
+    with pytest.raises(SystemExit, match=r"cannot use .*missing.json"):
+        run(tmp_path / "missing.json")
+    with pytest.raises(SystemExit, match=r"(?s)worker.json.*dtype"):
+        run(write(tmp_path, dtype="int3"))
+
+
+def test_a_socket_without_a_folder_is_named(tmp_path: Path):
+    with pytest.raises(SystemExit, match=r"there is no folder .*gone"):
+        run(write(tmp_path, socket_path=str(tmp_path / "gone" / "s")))
+
+
+def test_a_file_in_the_sockets_place_is_not_removed(tmp_path: Path):
+    (tmp_path / "s").write_text("precious")
+    with pytest.raises(SystemExit, match="is not a socket"):
+        run(write(tmp_path))
+    assert (tmp_path / "s").read_text() == "precious"
+
+
+def test_a_socket_that_somebody_serves_is_not_taken(tmp_path: Path):
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(str(tmp_path / "s"))
+        other.listen()
+        with pytest.raises(SystemExit, match="another process serves"):
+            run(write(tmp_path))
+
+
+def test_a_device_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    config = WorkerConfig(model_id="m", model_path=Path("/x"), device="cuda")
+    with pytest.raises(ValueError, match="device is cuda, but torch sees none"):
+        device(config)
+
+
+def test_length_is_lowered_to_what_the_model_was_made_for(prepared: Callable[[str], Prepared]):
+    model = prepared("qwen3-grouped").model
+    assert resolve_limits(model, EngineLimits(max_model_len=9000)).max_model_len == 2048
+    assert resolve_limits(model, EngineLimits(max_model_len=300)).max_model_len == 300
+
+
+def test_cores_are_those_that_the_control_group_grants(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    limit = tmp_path / "cpu.max"
+    monkeypatch.setattr("chiasm_worker.main._CPU_LIMIT", limit)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(8)))
+    assert usable_cores() == 8
+    for text, cores in (("max 100000", 8), ("250000 100000", 2), ("50000 100000", 1)):
+        limit.write_text(text)
+        assert usable_cores() == cores
+
+
+def test_the_process_serves_and_ends_on_a_signal(
+    tmp_path: Path, tiny_folder: Callable[[str], Path]
+):
+    with socket.socket(socket.AF_UNIX) as crashed:
+        crashed.bind(str(tmp_path / "s"))  # what a predecessor that crashed left behind
+    config = write(tmp_path, model_path=str(tiny_folder("qwen3-grouped")), num_threads=1)
+    code = "import sys, pathlib, chiasm_worker.main as m; m.run(pathlib.Path(sys.argv[1]))"
+    with subprocess.Popen([sys.executable, "-c", code, str(config)]) as process:
+        try:
+            deadline = time.monotonic() + 120
+            while check(str(tmp_path / "s"), "/health") is not None:
+                assert process.poll() is None
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+        finally:
+            process.send_signal(signal.SIGTERM)
+        assert process.wait(60) in (0, -signal.SIGTERM)

@@ -1,0 +1,287 @@
+"""The real server on a real Unix socket with a real (tiny) model."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+from chiasm_contract import fingerprint, messages
+from chiasm_contract.config import EngineLimits, ImageLimits, WorkerConfig
+from chiasm_contract.messages import (
+    ChatMessage,
+    FinishEvent,
+    GenerateHead,
+    IdentityReport,
+    ImagePart,
+    ModelCard,
+    Sampling,
+    TextPart,
+    TokenEvent,
+)
+from chiasm_contract.metric_specs import specs_of
+from chiasm_worker.main import loading
+from chiasm_worker.server import WorkerState, create_app
+from prometheus_client.parser import text_string_to_metric_families
+
+
+class Worker:
+    """A running server and a client of it."""
+
+    def __init__(self, state: WorkerState, client: httpx.AsyncClient) -> None:
+        self.state = state
+        self.client = client
+
+    async def generate(
+        self, text: str = "hello", pictures: tuple[bytes, ...] = (), **sampling: Any
+    ) -> httpx.Response:
+        return await self.client.post("/generate", content=body(text, pictures, **sampling))
+
+
+def body(text: str, pictures: tuple[bytes, ...] = (), **sampling: Any) -> bytes:
+    parts = [ImagePart(index=i) for i in range(len(pictures))]
+    head = GenerateHead(
+        request_id="same for all",
+        messages=(ChatMessage(role="user", content=(*parts, TextPart(text=text))),),
+        sampling=Sampling(**{"temperature": 0, "max_tokens": 8, **sampling}),
+    )
+    return messages.encode_request(head, pictures)
+
+
+def events(response: httpx.Response) -> list[Any]:
+    assert response.status_code == 200, response.text
+    return [messages.EVENT.validate_json(line) for line in response.text.splitlines()]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(60):
+        while not condition():  # noqa: ASYNC110 - the engine's thread sets no event
+            await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def serving(config: WorkerConfig, wait: bool = True) -> AsyncIterator[Worker]:
+    state = WorkerState(config)
+    server = uvicorn.Server(
+        uvicorn.Config(
+            create_app(state), uds=str(config.socket_path), lifespan="off", log_config=None
+        )
+    )
+    transport = httpx.AsyncHTTPTransport(uds=str(config.socket_path))
+    async with (
+        loading(state),
+        httpx.AsyncClient(transport=transport, base_url="http://w", timeout=60) as client,
+    ):
+        task = asyncio.create_task(server.serve())
+        await until(lambda: server.started)
+        if wait:
+            await until(lambda: state.serving is not None or state.load_failure is not None)
+            assert state.load_failure is None
+        try:
+            yield Worker(state, client)
+        finally:
+            server.should_exit = True
+            await task
+
+
+@pytest.fixture
+def config(tmp_path: Path, tiny_folder: Callable[[str], Path]) -> WorkerConfig:
+    return WorkerConfig(
+        model_id="tiny",
+        model_path=tiny_folder("qwen3-grouped"),
+        num_threads=1,
+        socket_path=tmp_path / "w.sock",
+        engine=EngineLimits(kv_cache_bytes=2**22, max_model_len=512),
+        images=ImageLimits(max_per_prompt=2, max_bytes=40_000),
+    )
+
+
+@pytest.fixture
+async def worker(config: WorkerConfig) -> AsyncIterator[Worker]:
+    async with serving(config) as running:
+        yield running
+
+
+async def test_an_answer_is_tokens_and_then_a_finish(worker: Worker, picture: Callable[..., bytes]):
+    response = await worker.generate("hello", (picture(1),))
+    assert response.headers[messages.INCARNATION_HEADER] == worker.state.incarnation
+    *tokens, finish = events(response)
+    assert all(isinstance(event, TokenEvent) for event in tokens)
+    assert isinstance(finish, FinishEvent)
+    assert (finish.reason, finish.usage.completion_tokens, len(tokens)) == ("length", 8, 8)
+    assert finish.usage.image_tokens == 4
+    again = events(await worker.generate("hello", (picture(1),)))
+    assert [event.token_ids for event in again[:-1]] == [event.token_ids for event in tokens]
+    assert again[-1].usage.cached_tokens > 0
+
+
+async def test_health_model_and_identity_of_a_running_worker(worker: Worker):
+    assert (await worker.client.get("/health")).json() == {"status": "ok"}
+    card = ModelCard.model_validate_json((await worker.client.get("/model")).text)
+    assert card == ModelCard(
+        id="tiny",
+        family="qwen3-vl",
+        architecture="Qwen3VLForConditionalGeneration",
+        max_model_len=512,
+        max_images_per_prompt=2,
+    )
+    text = (await worker.client.get("/identity")).text
+    report = IdentityReport.model_validate_json(text)
+    assert worker.state.serving is not None
+    assert report.fields == worker.state.serving.identity.fields()
+    assert report.compute_fp == fingerprint.compute_fp(worker.state.serving.identity.compute)
+    assert report.incarnation == worker.state.incarnation
+
+
+async def test_every_worker_metric_of_the_contract_is_exposed_and_no_other(
+    worker: Worker, picture: Callable[..., bytes]
+):
+    for _ in range(2):
+        await worker.generate("hello", (picture(1),))
+    text = (await worker.client.get("/metrics")).text
+    samples = {s.name: s for f in text_string_to_metric_families(text) for s in f.samples}
+    assert set(samples) == {name for spec in specs_of("worker") for name in spec.sample_names}
+    for spec in specs_of("worker"):
+        assert set(samples[spec.name].labels) == set(spec.labels)
+        for name, values in spec.labels.items():
+            assert not values or samples[spec.name].labels[name] in values
+    assert samples["vllm:generation_tokens_total"].value == 16
+    assert samples["chiasm_worker_encode_calls_total"].value == 1
+    assert samples["vllm:prefix_cache_hits_total"].value > 0
+    assert samples["vllm:prompt_tokens_total"].value > 0
+    assert samples["chiasm_worker_step_seconds_total"].value > 0
+
+
+async def test_logprobs_name_tokens_and_their_bytes(worker: Worker):
+    *tokens, _ = events(await worker.generate("hello", logprobs=2))
+    for event in tokens:
+        (chosen,) = event.logprobs
+        assert len(chosen.top) == 2
+        assert chosen.top[0].logprob == chosen.logprob
+        assert bytes(chosen.token_bytes).decode(errors="replace") == chosen.token
+    pieces = b"".join(bytes(event.logprobs[0].token_bytes) for event in tokens)
+    assert pieces.decode(errors="replace") == "".join(event.text for event in tokens)
+
+
+async def test_client_faults_are_4xx_before_the_first_event(
+    worker: Worker, picture: Callable[..., bytes]
+):
+    good = picture(1)
+    refusals = {
+        "truncated": (await worker.generate("x", (good[:-500],)), 400, "cannot be decoded"),
+        "bytes": (await worker.generate("x", (picture(1, 200, 200),)), 413, "at most 40000"),
+        "count": (await worker.generate("x", (good,) * 3), 413, "brings 3 pictures; at most 2"),
+        "long": (await worker.generate("x" * 600), 400, "together at most 512"),
+        "frame": (await worker.client.post("/generate", content=b"12"), 400, "at least 4"),
+        "head": (
+            await worker.client.post("/generate", content=b"\0\0\0\2{}"),
+            400,
+            "request_id: Field required",
+        ),
+    }
+    for name, (response, status, words) in refusals.items():
+        assert response.status_code == status, name
+        assert words in response.json()["message"], name
+    unplaced = GenerateHead(
+        request_id="r", messages=(ChatMessage(role="user", content=(TextPart(text="x"),)),)
+    )
+    response = await worker.client.post(
+        "/generate", content=messages.encode_request(unplaced, [good])
+    )
+    assert (response.status_code, response.json()["message"][:29]) == (
+        400, "Picture 1 stands in no messag",
+    )  # fmt: skip
+
+
+async def test_without_max_tokens_an_answer_ends_at_the_models_length(config: WorkerConfig):
+    limits = config.engine.model_copy(update={"max_model_len": 64})
+    async with serving(config.model_copy(update={"engine": limits})) as worker:
+        *_, finish = events(await worker.generate("hello", max_tokens=None))
+        assert finish.usage.prompt_tokens + finish.usage.completion_tokens == 64
+
+
+async def test_a_full_queue_is_429_with_a_time(config: WorkerConfig, picture: Callable[..., bytes]):
+    limits = config.engine.model_copy(update={"max_num_seqs": 1, "max_waiting_requests": 1})
+    async with serving(config.model_copy(update={"engine": limits})) as worker:
+        answers = await asyncio.gather(
+            *(worker.generate(f"hello {i}", max_tokens=200) for i in range(4))
+        )
+        assert sorted(answer.status_code for answer in answers) == [200, 200, 429, 429]
+        refused = next(answer for answer in answers if answer.status_code == 429)
+        assert refused.json()["message"].startswith("2 requests are running or waiting")
+        assert int(refused.headers["retry-after"]) >= 1
+        assert (await worker.generate("hello")).status_code == 200
+
+
+async def test_clients_that_leave_free_their_blocks(worker: Worker, picture: Callable[..., bytes]):
+    rng = random.Random(0)
+    assert worker.state.serving is not None
+    engine = worker.state.serving.service.engine
+
+    async def leave_after(number: int) -> None:
+        content = body(f"hello {number % 5}", (picture(number % 3),), max_tokens=300)
+        async with worker.client.stream("POST", "/generate", content=content) as response:
+            count = rng.randrange(6)
+            async for _ in response.aiter_lines():
+                count -= 1
+                if count < 0:
+                    break
+
+    async def leave_at_once(number: int) -> None:
+        task = asyncio.create_task(worker.generate(f"x {number}", (picture(9),), max_tokens=300))
+        await asyncio.sleep(rng.random() * 0.02)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    for round_ in range(6):
+        calls = [leave_after, leave_at_once]
+        await asyncio.gather(*(rng.choice(calls)(round_ * 8 + i) for i in range(8)))
+    service = worker.state.serving.service
+    await until(lambda: not engine.has_requests and not service._num_inside)
+    engine.pool.check()
+    assert engine.pool.num_used == 0
+    assert engine.pool.num_free + engine.pool.num_cached == engine.pool.num_blocks
+    assert engine.totals.aborted > 0
+    assert (await worker.generate("hello")).status_code == 200
+
+
+async def test_a_model_that_cannot_be_loaded_has_a_reason(config: WorkerConfig, tmp_path: Path):
+    missing = config.model_copy(update={"model_path": tmp_path / "nothing"})
+    async with serving(missing, wait=False) as worker:
+        assert (await worker.client.get("/health")).status_code == 503
+        await until(lambda: worker.state.load_failure is not None)
+        for path in ("/health", "/identity", "/model", "/metrics"):
+            response = await worker.client.get(path)
+            assert response.status_code == 503
+            assert response.json()["code"] == "model_load_failed"
+            assert "holds no config.json" in response.json()["message"]
+
+
+async def test_a_worker_that_loads_says_so(config: WorkerConfig):
+    async with serving(config, wait=False) as worker:
+        response = await worker.generate("hello")
+        assert response.status_code == 503
+        assert response.json()["code"] == "model_loading"
+
+
+async def test_a_broken_engine_ends_requests_and_health(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+):
+    assert worker.state.serving is not None
+    engine = worker.state.serving.service.engine
+
+    def broken() -> None:
+        raise RuntimeError("bookkeeping")
+
+    monkeypatch.setattr(engine.scheduler, "schedule", broken)
+    response = await worker.generate("hello")
+    assert response.status_code == 503
+    assert "engine stopped" in json.loads(response.text)["message"]
+    assert (await worker.client.get("/health")).status_code == 503
