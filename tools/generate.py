@@ -15,7 +15,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
 
-import chart_files  # noqa: E402 - tools is a folder of scripts, not a package
+import api_files  # noqa: E402 - tools is a folder of scripts, not a package
+import chart_files  # noqa: E402
 import chart_renders  # noqa: E402
 import crd_files  # noqa: E402
 import golden_files  # noqa: E402
@@ -27,6 +28,7 @@ OUTPUTS: list[Callable[[Path], dict[Path, str]]] = [
     golden_files.outputs,
     chart_renders.outputs,
     metrics_files.outputs,
+    api_files.outputs,
 ]
 
 

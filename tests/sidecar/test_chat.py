@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 import openai
 import pytest
 from chiasm_contract.errors import (
+    ChiasmError,
     ErrorBody,
     InvalidRequest,
     Overloaded,
@@ -83,28 +84,26 @@ async def test_an_answer_can_be_sent_back(pod: Pod) -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("refusal", "kind", "status"),
-    [
-        (InvalidRequest("Truncated picture.", param="messages"), openai.BadRequestError, 400),
-        (RequestTooLarge("The prompt is long."), openai.APIStatusError, 413),
-        (Overloaded("Full.", retry_after_seconds=3), openai.RateLimitError, 429),
-        (Unavailable("Gone.", retry_after_seconds=3), openai.InternalServerError, 503),
-    ],
-)
+REFUSALS: list[tuple[ChiasmError, type[openai.APIStatusError], int]] = [
+    (InvalidRequest("Truncated picture.", param="messages"), openai.BadRequestError, 400),
+    (RequestTooLarge("The prompt is long."), openai.APIStatusError, 413),
+    (Overloaded("Full.", retry_after_seconds=3), openai.RateLimitError, 429),
+    (Unavailable("Gone.", retry_after_seconds=3), openai.InternalServerError, 503),
+]
+
+
 @pytest.mark.parametrize("stream", [False, True])
-async def test_the_workers_refusals_reach_the_client(
-    pod: Pod, refusal: InvalidRequest, kind: type[openai.APIStatusError], status: int, stream: bool
-) -> None:
-    pod.worker.refusal = refusal
+async def test_the_workers_refusals_reach_the_client(pod: Pod, stream: bool) -> None:
     async with client_of(pod) as client:
-        with pytest.raises(kind) as caught:
-            await client.chat.completions.create(**question(), stream=stream)
-    assert caught.value.status_code == status
-    assert caught.value.body["message"] == refusal.message  # type: ignore[index]
-    assert caught.value.param == refusal.param
-    expected = str(refusal.retry_after_seconds) if refusal.retry_after_seconds else None
-    assert caught.value.response.headers.get("retry-after") == expected
+        for refusal, kind, status in REFUSALS:
+            pod.worker.refusal = refusal
+            with pytest.raises(kind) as caught:
+                await client.chat.completions.create(**question(), stream=stream)
+            assert caught.value.status_code == status
+            assert caught.value.body["message"] == refusal.message  # type: ignore[index]
+            assert caught.value.param == refusal.param
+            expected = str(refusal.retry_after_seconds) if refusal.retry_after_seconds else None
+            assert caught.value.response.headers.get("retry-after") == expected
 
 
 async def test_request_ids(pod: Pod) -> None:

@@ -10,6 +10,7 @@ from chiasm_contract.config import ImageLimits
 from chiasm_contract.errors import ClientFault, InvalidRequest, RequestTooLarge, UnknownModel
 from chiasm_contract.messages import ImagePart, TextPart
 from chiasm_sidecar.front_door.intake import Prepared, prepare
+from chiasm_sidecar.front_door.schema import ChatRequest, neutral_values
 
 from tests.sidecar.conftest import data_url, png, question
 
@@ -90,6 +91,11 @@ EFFECTIVE = {
 
 def test_neutral_values_change_nothing() -> None:
     assert admit(question(**NEUTRAL)) == admit(question()) == admit(question(n=None))
+
+
+def test_every_field_without_effect_is_tried_here() -> None:
+    neutral = {n for n, field in ChatRequest.model_fields.items() if neutral_values(field)}
+    assert neutral == set(NEUTRAL) == set(EFFECTIVE)
 
 
 @pytest.mark.parametrize("name", EFFECTIVE)

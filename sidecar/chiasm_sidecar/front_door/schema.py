@@ -21,6 +21,7 @@ from pydantic import (
     Tag,
     model_validator,
 )
+from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
 MAX_STOP_SEQUENCES = 4
@@ -52,6 +53,14 @@ class _Neutral:
                 "choice": "".join(f" or send {value!r}" for value in self.allowed[1:]),
             },
         )
+
+
+def neutral_values(field: FieldInfo) -> tuple[object, ...] | None:
+    """What a neutral field accepts; None for a field with an effect."""
+    for rule in field.metadata:
+        if isinstance(rule, AfterValidator) and isinstance(rule.func, _Neutral):
+            return rule.func.allowed
+    return None
 
 
 def neutral(*allowed: object) -> AfterValidator:
@@ -200,21 +209,45 @@ class ChatRequest(BaseModel):
         extra="forbid", strict=True, allow_inf_nan=False, hide_input_in_errors=True
     )
 
-    model: str
-    messages: Annotated[list[Message], Field(min_length=1)]
-    max_tokens: MaxTokens | None = None
-    max_completion_tokens: MaxTokens | None = None
-    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
-    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
-    top_k: Annotated[int, Field(ge=-1, le=2**31 - 1)] | None = Field(
-        default=None, description="0 and -1: no limit. Not OpenAI's; many servers have it."
+    model: str = Field(description="The served model's name, as /v1/models lists it.")
+    messages: Annotated[list[Message], Field(min_length=1)] = Field(
+        description="The conversation: system or developer, user and assistant turns. Pictures "
+        "are parts of user turns, as data URLs."
     )
-    seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
-    stop: Stop | None = None
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
-    logprobs: bool | None = None
-    top_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
+    max_tokens: MaxTokens | None = Field(
+        default=None, description="How many tokens the answer may have; absent: what still fits."
+    )
+    max_completion_tokens: MaxTokens | None = Field(
+        default=None, description="The newer name of max_tokens."
+    )
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = Field(
+        default=None, description="0 always takes the likeliest token; absent: 1."
+    )
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = Field(
+        default=None,
+        description="Choose among the likeliest tokens whose probabilities add up to this.",
+    )
+    top_k: Annotated[int, Field(ge=-1, le=2**31 - 1)] | None = Field(
+        default=None,
+        description="Choose among this many of the likeliest tokens; 0 and -1: no limit. Not "
+        "OpenAI's, but many servers have it.",
+    )
+    seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = Field(
+        default=None, description="The same seed and request give the same answer."
+    )
+    stop: Stop | None = Field(
+        default=None, description="Up to four texts before which the answer ends."
+    )
+    stream: bool | None = Field(default=None, description="Send the answer as it comes.")
+    stream_options: StreamOptions | None = Field(
+        default=None, description="With stream: include_usage adds a last event with the usage."
+    )
+    logprobs: bool | None = Field(
+        default=None, description="Report how likely each token of the answer was."
+    )
+    top_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = Field(
+        default=None, description="With logprobs: this many alternatives beside each token."
+    )
     user: Annotated[str, StringConstraints(pattern=r"^[ -~]{1,128}$")] | None = Field(
         default=None, description="Written to the access log, where that is on."
     )

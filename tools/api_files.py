@@ -1,0 +1,58 @@
+"""docs/reference/api.md from the sidecar's request schema."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from chiasm_sidecar.front_door.schema import ChatRequest, neutral_values
+
+HEAD = """\
+# The chat API
+
+Written by `make generate` from `sidecar/chiasm_sidecar/front_door/schema.py`. Port 8000 speaks
+OpenAI's chat completions: POST /v1/chat/completions, GET /v1/models; beside them GET /health (the
+process lives) and GET /ready (requests should come here; 503 with the reason otherwise). Errors
+have OpenAI's body; `param` is the path of the field at fault.
+
+## Fields with an effect
+
+| Field | Meaning |
+|---|---|
+"""
+NEUTRAL = """
+## Fields that may be sent but not changed
+
+Clients send these by themselves. The value that means the default is accepted, any other is
+answered 400 by name, and so is every field that stands in neither table: nothing is accepted and
+ignored.
+
+| Field | Accepted |
+|---|---|
+"""
+TAIL = """
+`detail` of a picture may be auto or high, which mean the same: the whole picture. low is refused.
+
+## Answers to faults
+
+| Status | When |
+|---|---|
+| 400 | the body is not JSON, a field is wrong, a picture cannot be decoded, a prompt too long |
+| 404 | the model is not served here; the path does not exist |
+| 413 | the body, a picture's bytes or pixels, or the number of pictures is above the limit |
+| 429 | the queue is full, or too many large bodies are on their way; Retry-After says how long |
+| 503 | no worker of the expected identity is ready, or it ended in the middle; Retry-After |
+"""
+
+
+def outputs(root: Path) -> dict[Path, str]:
+    effective, neutral = [], []
+    for name, field in ChatRequest.model_fields.items():
+        values = neutral_values(field)
+        if values is None:
+            effective.append(f"| {name} | {field.description} |\n")
+        else:
+            accepted = ", ".join(json.dumps(value) for value in values)
+            neutral.append(f"| {name} | {accepted} |\n")
+    text = HEAD + "".join(effective) + NEUTRAL + "".join(neutral) + TAIL
+    return {root / "docs" / "reference" / "api.md": text}
