@@ -69,3 +69,13 @@ def test_every_program_is_there_and_the_binary_knows_each_name(cache_dir: Path) 
     assert links == known
     for name in ("containerd", "containerd-shim-runc-v2", "ctr", "runc", "bridge", "pause"):
         assert (folder / name).stat().st_mode & 0o111
+
+
+@pytest.mark.cluster
+def test_the_pause_program_sleeps_until_it_is_told_to_end(cache_dir: Path) -> None:
+    program = binaries.ensure_binaries(cache_dir, print) / "pause"
+    with subprocess.Popen([program]) as process:
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(timeout=0.3)
+        process.terminate()
+        assert process.wait(timeout=10) == 0
