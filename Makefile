@@ -70,3 +70,4 @@ train-demo: setup ## Train the demo model anew (hours on 2 cores; resumable)
 constraints: setup ## Resolve constraints.txt anew
 	@uv pip compile -q --python-version 3.11 --all-extras --no-header --no-emit-index-url \
 	  --upgrade pyproject.toml -o constraints.txt
+	@$(PY) -m chiasm_cluster requirements
