@@ -27,6 +27,9 @@ from chiasm_sidecar.worker_client import WorkerClient
 log = logging.getLogger("chiasm.sidecar")
 
 _BACKLOG = 2048
+# Longer than clients and proxies keep an idle connection: who closes first should not be us, for a
+# request may be on its way just then.
+_KEEP_ALIVE_SECONDS = 75
 
 
 class _Server(uvicorn.Server):
@@ -49,6 +52,7 @@ def _server(app: ASGIApp, shutdown_seconds: float) -> _Server:
             access_log=False,
             server_header=False,
             proxy_headers=False,
+            timeout_keep_alive=_KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=max(1, int(shutdown_seconds)),
         )
     )
