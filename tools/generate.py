@@ -16,13 +16,16 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
 
 import api_files  # noqa: E402 - tools is a folder of scripts, not a package
+import builtin_files  # noqa: E402
 import chart_files  # noqa: E402
 import chart_renders  # noqa: E402
 import crd_files  # noqa: E402
 import golden_files  # noqa: E402
 import metrics_files  # noqa: E402
+from chiasm_contract.builtin_models import builtin_models  # noqa: E402
 
 OUTPUTS: list[Callable[[Path], dict[Path, str]]] = [
+    builtin_files.outputs,  # first: the CRD and the golden files are made with it
     crd_files.outputs,
     chart_files.outputs,
     golden_files.outputs,
@@ -40,6 +43,7 @@ def main() -> None:
     check = parser.parse_args().check
     stale = []
     for outputs in OUTPUTS:
+        builtin_models.cache_clear()  # an earlier output may have written it anew
         for path, text in outputs(ROOT).items():
             before = path.read_text() if path.exists() else ""
             if before == text:

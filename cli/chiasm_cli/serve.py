@@ -104,7 +104,7 @@ def configs(choices: Choices, folder: Path, scratch: Path) -> tuple[WorkerConfig
             "host": choices.host,
             "api_port": choices.port,
             "metrics_port": choices.metrics_port,
-            "expected_identity": builtin_identity(choices.model) if builtin else {},
+            "expected_identity": builtin_identity(choices.model, choices.dtype) if builtin else {},
         }
     )
     return worker, sidecar

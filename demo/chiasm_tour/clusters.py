@@ -124,8 +124,8 @@ class CurrentCluster:
         print(f"      This installs Chiasm into your cluster, context {context!r}.")
         if not self.registry:
             raise TourError(
-                "CLUSTER=current needs REGISTRY=registry.example/chiasm, where you pushed the "
-                f"images {', '.join(IMAGES)} built from */Dockerfile."
+                "CLUSTER=current needs REGISTRY=registry.example, to which you pushed "
+                f"{', '.join(f'chiasm/{part}' for part in IMAGES)}, built from */Dockerfile."
             )
         if not sys.stdin.isatty():
             raise TourError("CLUSTER=current asks before it changes a cluster; use a terminal.")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 from chiasm_contract.api import identity_fields
 from chiasm_contract.builtin_models import builtin_identity, builtin_models
+from chiasm_contract.config import Dtype
 from chiasm_contract.fingerprint import _NUMBERS
 
 
@@ -43,9 +46,12 @@ def test_wrong_pins_are_named(pinned: dict[str, str], message: str) -> None:
         identity_fields.parse(pinned)
 
 
-def test_builtin_models_name_identity_fields_only() -> None:
+@pytest.mark.parametrize("dtype", get_args(Dtype))
+def test_builtin_models_name_identity_fields_only(dtype: Dtype) -> None:
     assert "demo" in builtin_models()
-    for fields in builtin_models().values():
+    for model in builtin_models():
+        fields = builtin_identity(model, dtype)
+        assert {"compute.weights.language", "compute.weights.vision_encoder"} <= set(fields)
         assert set(fields) <= set(identity_fields.NAMES)
         text = {name: identity_fields.to_text(value) for name, value in fields.items()}
         assert identity_fields.parse(text) == fields
@@ -53,4 +59,4 @@ def test_builtin_models_name_identity_fields_only() -> None:
 
 def test_an_unknown_builtin_model_is_named() -> None:
     with pytest.raises(ValueError, match="no built-in model 'gpt'; there are: demo"):
-        builtin_identity("gpt")
+        builtin_identity("gpt", "float32")

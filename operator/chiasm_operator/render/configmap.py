@@ -32,7 +32,8 @@ def expected_identity(target: Target) -> dict[str, Value]:
     """What every worker must report: what is known of a built-in model, then what is pinned."""
     model = target.spec.model
     try:
-        known = builtin_identity(model.source.builtin) if model.source.builtin else {}
+        builtin, dtype = model.source.builtin, target.spec.engine.dtype
+        known = builtin_identity(builtin, dtype) if builtin else {}
         return {**known, **identity_fields.parse(model.expected_identity)}
     except ValueError as error:
         raise InvalidSpec(f"spec.model: {error}") from error
