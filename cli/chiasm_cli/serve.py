@@ -67,7 +67,7 @@ def serve(choices: Choices) -> None:
                 path.write_text(config.model_dump_json())
                 children.append(Child(name, [name, "run", "--config", str(path)]))
             print(f"Loading {sidecar_config.model_id} from {folder} ...", flush=True)
-            _wait_ready(children, choices)
+            wait_ready(children, choices)
             front_signal = signal.SIGINT  # it listens for it now, and then skips the drain window
             print(welcome(choices, sidecar_config.model_id), flush=True)
             _wait_end(children)
@@ -202,7 +202,7 @@ def _wait_end(children: list[Child]) -> None:
         time.sleep(_POLL_SECONDS)
 
 
-def _wait_ready(children: list[Child], choices: Choices) -> None:
+def wait_ready(children: list[Child], choices: Choices) -> None:
     """Return when the sidecar is ready.
 
     Raises: CliError when that cannot happen any more.

@@ -1,15 +1,21 @@
-"""`chiasm serve`: the whole product on one machine, with the real engine and the demo model."""
+"""`chiasm serve` without a model: choices, what can be wrong, and what it says then."""
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
+import signal
 import socket
 from pathlib import Path
 
 import pytest
 from chiasm_cli import serve as serving
+from chiasm_cli.children import Child
 from chiasm_cli.errors import CliError
-from chiasm_cli.serve import Choices, configs, serve, welcome
+from chiasm_cli.serve import Choices, configs, serve, wait_ready, welcome
+from chiasm_contract.errors import Unavailable
+
+from tests.sidecar.conftest import ScriptedWorker, StartPod
 
 CHOICES = Choices("demo", "127.0.0.1", 8000, 9100, "", "float32", "cpu", 2**26)
 
@@ -82,3 +88,26 @@ def test_missing_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     with pytest.raises(CliError, match=r"needs torch, fastapi, .*'chiasm\[worker,sidecar\]'"):
         serve(chosen())
+
+
+async def test_model_that_cannot_be_served(worker: ScriptedWorker, start_pod: StartPod) -> None:
+    words = "The model 'x' cannot be loaded: no weights."
+    worker.unhealthy = Unavailable(words, code="model_load_failed")
+    pod = await start_pod(wait_for="ModelLoadFailed")
+    choices = chosen(metrics_port=int(pod.metrics_url.rsplit(":", 1)[1]))
+    with pytest.raises(CliError) as caught:
+        await asyncio.to_thread(wait_ready, [], choices)
+    assert str(caught.value) == f"the model cannot be served (ModelLoadFailed): {words}"
+
+
+async def test_ready_model(start_pod: StartPod) -> None:
+    pod = await start_pod()
+    choices = chosen(metrics_port=int(pod.metrics_url.rsplit(":", 1)[1]))
+    await asyncio.to_thread(wait_ready, [], choices)
+
+
+def test_part_that_ends_on_its_own() -> None:
+    child = Child("worker", ["version"])
+    with pytest.raises(CliError, match=r"the worker ended with status 0; its words are above\."):
+        wait_ready([child], chosen(metrics_port=free_ports()[0]))
+    child.stop(signal.SIGTERM)

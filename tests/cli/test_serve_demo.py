@@ -121,17 +121,6 @@ def test_killed_parent_leaves_no_process(tmp_path: Path) -> None:
         wait_for(lambda: served.children() == [])
 
 
-def test_model_that_cannot_be_loaded(tmp_path: Path) -> None:
-    model = tmp_path / "broken"
-    model.mkdir()
-    (model / "config.json").write_text('{"model_type": "no-such-family"}')
-    with serving(tmp_path, str(model)) as served:
-        assert served.process.wait(PATIENCE_SECONDS) == 1
-        assert "chiasm: the model cannot be served (ModelLoadFailed): " in served.said()
-        assert served.children() == []
-        assert not list(served.scratch.glob("chiasm-*"))
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_other_signals_end_it_too(tmp_path: Path, number: signal.Signals) -> None:
     with serving(tmp_path, "demo") as served:
