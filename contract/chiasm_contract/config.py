@@ -51,7 +51,7 @@ class WorkerConfig(_Frozen):
     model_path: Path
     dtype: Dtype = "float32"
     device: DeviceKind = "cpu"
-    num_threads: int = Field(default=0, ge=0, description="0: one per core the process may use")
+    num_threads: int = Field(default=0, ge=0, description="0: as many as the model gains from")
     images: ImageLimits = ImageLimits()
     engine: EngineLimits = EngineLimits()
     socket_path: Path = Path(names.WORKER_SOCKET)

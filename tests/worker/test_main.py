@@ -16,7 +16,7 @@ import pytest
 from chiasm_contract.config import EngineLimits, WorkerConfig
 from chiasm_contract.probe import check
 from chiasm_worker.equality import Prepared
-from chiasm_worker.main import device, resolve_limits, run, usable_cores
+from chiasm_worker.main import device, resolve_limits, run, usable_cores, worthwhile_threads
 
 
 def write(folder: Path, **changes: Any) -> Path:
@@ -66,6 +66,10 @@ def test_length_is_lowered_to_what_the_model_was_made_for(prepared: Callable[[st
     model = prepared("qwen3-grouped").model
     assert resolve_limits(model, EngineLimits(max_model_len=9000)).max_model_len == 2048
     assert resolve_limits(model, EngineLimits(max_model_len=300)).max_model_len == 300
+
+
+def test_small_models_get_one_thread_and_none_gets_more_than_there_are_cores():
+    assert [worthwhile_threads(mib << 20, 4) for mib in (25, 127, 128, 5000)] == [1, 1, 2, 4]
 
 
 def test_cores_are_those_that_the_control_group_grants(

@@ -188,7 +188,7 @@ class Engine(ApiModel):
         default=True, description="Reuse what was computed for equal beginnings and pictures."
     )
     num_threads: int = Field(
-        default=0, ge=0, le=1024, description="Threads on a CPU; 0 is one per usable core."
+        default=0, ge=0, le=1024, description="Threads on a CPU; 0 lets the worker choose."
     )
 
 

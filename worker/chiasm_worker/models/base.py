@@ -108,3 +108,4 @@ class LoadedModel:
     dtype: torch.dtype
     device: torch.device
     digests: WeightDigests
+    num_bytes: int

@@ -65,6 +65,7 @@ def load_model(path: Path, dtype: torch.dtype, device: torch.device) -> LoadedMo
     processor = AutoProcessor.from_pretrained(path, local_files_only=True)
     # Digested before `split` fuses the projections and lets the originals go.
     digests = digest_weights(family.weight_groups(model))
+    num_bytes = sum(parameter.nbytes for parameter in model.parameters())
     decoder, encoder, num_deepstack = family.split(model, config)
     return LoadedModel(
         family=family,
@@ -80,6 +81,7 @@ def load_model(path: Path, dtype: torch.dtype, device: torch.device) -> LoadedMo
         dtype=dtype,
         device=device,
         digests=digests,
+        num_bytes=num_bytes,
     )
 
 
