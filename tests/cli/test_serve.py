@@ -13,6 +13,7 @@ from chiasm_cli import serve as serving
 from chiasm_cli.children import Child
 from chiasm_cli.errors import CliError
 from chiasm_cli.serve import Choices, configs, serve, wait_ready, welcome
+from chiasm_contract.builtin_models import builtin_identity
 from chiasm_contract.errors import Unavailable
 
 from tests.sidecar.conftest import ScriptedWorker, StartPod
@@ -43,6 +44,14 @@ def test_every_choice_reaches_its_part(tmp_path: Path) -> None:
     assert worker.socket_path == sidecar.worker_socket == tmp_path / "worker.sock"
     assert configs(chosen(model="x"), tmp_path / "own", tmp_path)[1].model_id == "own"
     assert configs(chosen(), tmp_path / "model", tmp_path)[1].model_id == "demo"
+
+
+def test_a_builtin_model_must_be_what_it_is_known_to_be(tmp_path: Path) -> None:
+    for dtype in ("float32", "bfloat16"):
+        _, sidecar = configs(chosen(dtype=dtype), tmp_path / "model", tmp_path)
+        assert sidecar.expected_identity == builtin_identity("demo", dtype)
+        assert len(sidecar.expected_identity["compute.weights.language"]) == 64  # type: ignore[arg-type]
+    assert configs(chosen(model="x"), tmp_path / "own", tmp_path)[1].expected_identity == {}
 
 
 def test_welcome_names_what_works() -> None:
