@@ -271,6 +271,20 @@ async def test_a_worker_that_loads_says_so(config: WorkerConfig):
         assert response.json()["code"] == "model_loading"
 
 
+async def test_a_bug_is_500_without_detail(worker: Worker, monkeypatch: pytest.MonkeyPatch):
+    def broken(*_: Any) -> None:
+        raise KeyError("/secret/path")
+
+    assert worker.state.serving is not None
+    monkeypatch.setattr(worker.state.serving.generation._prompts, "build", broken)
+    response = await worker.generate("hello")
+    assert response.status_code == 500
+    assert response.json()["code"] == "internal_error"
+    assert "secret" not in response.text
+    monkeypatch.undo()
+    assert (await worker.generate("hello")).status_code == 200
+
+
 async def test_a_broken_engine_ends_requests_and_health(
     worker: Worker, monkeypatch: pytest.MonkeyPatch
 ):

@@ -17,6 +17,7 @@ from chiasm_contract.config import EngineLimits, WorkerConfig, read_config
 from chiasm_contract.fingerprint import Identity
 from chiasm_contract.messages import ModelCard
 from pydantic import ValidationError
+from transformers.utils.logging import disable_progress_bar
 
 from chiasm_worker.attention.reference import ReferenceAttention
 from chiasm_worker.engine.engine import Engine, cache_spec
@@ -44,6 +45,7 @@ def run(config_path: Path) -> None:
     logging.basicConfig(
         level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
+    disable_progress_bar()
     try:
         config = read_config(WorkerConfig, config_path)
     except (OSError, ValidationError) as error:

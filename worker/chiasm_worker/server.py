@@ -164,7 +164,7 @@ def create_app(state: WorkerState) -> Starlette:
             Route("/metrics", metrics),
             Route("/generate", generate, methods=["POST"]),
         ],
-        exception_handlers={ChiasmError: _refuse},
+        exception_handlers={ChiasmError: _refuse, Exception: _fail},
     )
 
 
@@ -214,6 +214,12 @@ def _first_problem(error: ValidationError) -> str:
 
 def _json(message: ModelCard | IdentityReport) -> Response:
     return Response(message.model_dump_json(), media_type="application/json")
+
+
+async def _fail(_: Request, error: Exception) -> Response:
+    """A fault of ours; the server logs its traceback, the client gets no detail."""
+    body = ChiasmError("The worker failed on this request; this is a bug in it.").body()
+    return JSONResponse(body.model_dump(), status_code=body.status)
 
 
 async def _refuse(_: Request, error: Exception) -> Response:
