@@ -50,7 +50,7 @@ class Marks:
     """Where things are, in pixels of the finished picture."""
 
     items: np.ndarray  # [num_items, 5]: x, y, radius, shape class, colour class (from 1)
-    digits: np.ndarray  # [num_digits, 3]: x, y, digit
+    digits: np.ndarray  # [num_digits, 4]: x, y, digit, place (1 to 4: tens ... hundredths)
 
 
 @dataclass
@@ -60,7 +60,7 @@ class _Canvas:
     image: Image.Image
     brush: ImageDraw.ImageDraw
     items: list[tuple[float, float, float, int, int]]
-    digits: list[tuple[float, float, int]]
+    digits: list[tuple[float, float, int, int]]
 
 
 def load_style(split: Split) -> Style:
@@ -193,12 +193,20 @@ def _draw_label(
     left, top = middle[0] - total / 2, middle[1] - tall / 2
     paper = (left - 5, top - 5, left + total + 5, top + tall + 5)
     canvas.brush.rectangle(paper, fill=style.paper, outline=style.ink if style.framed else None)
-    for character, width in zip(price, widths, strict=True):
+    places = _places(price)
+    for character, width, place in zip(price, widths, places, strict=True):
         offset = (width - font.getlength(character)) / 2
         canvas.brush.text((left + offset, top - ascent), character, font=font, fill=style.ink)
         if character != ".":
-            canvas.digits.append((left + width / 2, middle[1], int(character)))
+            canvas.digits.append((left + width / 2, middle[1], int(character), place))
         left += width
+
+
+def _places(price: str) -> list[int]:
+    """The place of each character: 1 tens, 2 ones, 3 tenths, 4 hundredths, 0 the point."""
+    num_whole = len(price.partition(".")[0])
+    whole = list(range(3 - num_whole, 3))
+    return whole if num_whole == len(price) else [*whole, 0, 3, 4]
 
 
 def _tilt(canvas: _Canvas, scene: Scene, rng: np.random.Generator) -> tuple[Image.Image, Marks]:
@@ -216,8 +224,8 @@ def _tilt(canvas: _Canvas, scene: Scene, rng: np.random.Generator) -> tuple[Imag
         return x * cos + y * sin + scene.width / 2, -x * sin + y * cos + scene.height / 2
 
     items = [(*moved(x, y), r / _SCALE, s, c) for x, y, r, s, c in canvas.items]
-    digits = [(*moved(x, y), digit) for x, y, digit in canvas.digits]
+    digits = [(*moved(x, y), digit, place) for x, y, digit, place in canvas.digits]
     return picture, Marks(
         np.array(items, dtype=np.float32).reshape(-1, 5),
-        np.array(digits, dtype=np.float32).reshape(-1, 3),
+        np.array(digits, dtype=np.float32).reshape(-1, 4),
     )

@@ -68,8 +68,7 @@ class JointStage:
         answers, metrics = answer_loss(self._model, packed, tokens, deepstack)
         classes = torch.from_numpy(shard.slots).long()
         slots, slot_metrics = self._tower.slot_loss(tokens, classes, shard.grid)
-        patch_truth = torch.from_numpy(shard.patches).long().flatten(0, 1)
-        dense, _ = self._tower.patch_heads.loss(half_way, patch_truth)
+        dense, _ = self._tower.patch_loss(half_way, torch.from_numpy(shard.patches).long())
         weight = 0.5 * max(0.0, 1 - step / (0.8 * self._num_steps))
         metrics["slot_price"] = slot_metrics["slot_price"]
         return answers + weight * (slots + 2 * dense), metrics

@@ -22,7 +22,7 @@ from chiasm_demo.symbols import code_book, embed_slots, slot_classes
 from chiasm_demo.training import Metrics
 
 TRAINED_KINDS = (*KINDS, "describe")
-_WEIGHTS = (1.0, 1.2, 1.0, 1.0, 1.6, 2.0, 2.0, 0.6)
+_WEIGHTS = (0.7, 1.0, 0.7, 0.7, 3.0, 5.0, 1.5, 0.4)
 """How often each kind is asked: what is learned more slowly is asked more often."""
 
 _DESCRIBE_EVERY_STEPS = 6

@@ -28,7 +28,7 @@ from chiasm_demo.model_config import (
     VISION_HIDDEN,
 )
 from chiasm_demo.patches import relight, to_patches
-from chiasm_demo.shards import Shard, load_shard, shard_path
+from chiasm_demo.shards import NUM_PLACES, Shard, load_shard, shard_path
 from chiasm_demo.symbols import (
     CODE_LENGTH,
     FIELD_CLASSES,
@@ -42,7 +42,22 @@ from chiasm_demo.training import Metrics
 _SHARPNESS = 12.0
 """Logit of a perfectly written class over the others, in the loss of the slots."""
 
-_PATCH_CLASSES = (FIELD_CLASSES["shape"], FIELD_CLASSES["colour"], 11, 11)
+_READ_FROM_STEP = 300
+"""Until the patches know their digits, whole prices are only noise for the tower: they hardly
+count before this step and fully after twice as many."""
+
+_PATCH_FIELDS = {
+    "shape": FIELD_CLASSES["shape"],
+    "colour": FIELD_CLASSES["colour"],
+    "left": 11,
+    "right": 11,
+    "left_place": NUM_PLACES + 1,
+    "right_place": NUM_PLACES + 1,
+}
+"""What the heads read off a patch, in the order of the shards' `patches`."""
+
+_PLACE_BLOCK = DEEPSTACK_BLOCK + 1
+"""The block after which a digit must know its place in the price, for the next to collect them."""
 
 
 class StillPatchEmbed(Qwen3VLVisionPatchEmbed):
@@ -111,27 +126,28 @@ def prepare_tower(model: Qwen3VLForConditionalGeneration) -> None:
 
 
 class PatchHeads(nn.Module):
-    """Reads shape, colour, left and right digit off each patch half-way through the tower."""
+    """Reads some of `_PATCH_FIELDS` off each patch inside the tower."""
 
-    def __init__(self) -> None:
+    def __init__(self, fields: tuple[str, ...]) -> None:
         super().__init__()
+        self._fields = fields
+        self._sizes = [_PATCH_FIELDS[field] for field in fields]
         self.norm = nn.LayerNorm(VISION_HIDDEN)
-        self.head = nn.Linear(VISION_HIDDEN, sum(_PATCH_CLASSES))
+        self.head = nn.Linear(VISION_HIDDEN, sum(self._sizes))
 
     def loss(self, hidden: torch.Tensor, classes: torch.Tensor) -> tuple[torch.Tensor, Metrics]:
-        """Hidden states [patches, dim] against classes [patches, 4]."""
-        parts = self.head(self.norm(hidden)).split(_PATCH_CLASSES, dim=-1)
+        """Hidden states [patches, dim] against classes [patches, 6]; -100 is not known."""
+        parts = self.head(self.norm(hidden)).split(self._sizes, dim=-1)
         total = hidden.new_zeros(())
         metrics = {}
-        for index, name in enumerate(("patch_shape", "patch_colour", "patch_left", "patch_right")):
-            truth = classes[:, index]
-            losses = functional.cross_entropy(parts[index], truth, reduction="none")
+        for part, field in zip(parts, self._fields, strict=True):
+            truth = classes[:, tuple(_PATCH_FIELDS).index(field)]
+            losses = functional.cross_entropy(part, truth, reduction="none")
             total = total + losses.mean()
             if bool((truth > 0).any()):  # most patches are wall: let the others weigh as much
                 total = total + losses[truth > 0].mean()
-            if name != "patch_right" and bool((truth > 0).any()):
-                right = parts[index].argmax(dim=-1) == truth
-                metrics[name] = float(right[truth > 0].float().mean())
+                right = part.argmax(dim=-1) == truth
+                metrics[f"patch_{field}"] = float(right[truth > 0].float().mean())
         return total, metrics
 
 
@@ -141,24 +157,45 @@ class Tower(nn.Module):
     def __init__(self, model: Qwen3VLForConditionalGeneration) -> None:
         super().__init__()
         self.visual = model.model.visual
-        self.patch_heads = PatchHeads()
+        self.patch_heads = PatchHeads(("shape", "colour", "left", "right"))
+        self.place_heads = PatchHeads(("left", "right", "left_place", "right_place"))
         self._codes = code_book(HIDDEN)
 
-    def look(self, pictures: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor], torch.Tensor]:
-        """Pictures [batch, H, W, 3] -> tokens [batch, T, dim], DeepStack, half-way states."""
+    def look(
+        self, pictures: torch.Tensor
+    ) -> tuple[torch.Tensor, list[torch.Tensor], list[torch.Tensor]]:
+        """Pictures [batch, H, W, 3] -> tokens [batch, T, dim], DeepStack, states half-way."""
         half_way: list[torch.Tensor] = []
-        block = self.visual.blocks[DEEPSTACK_BLOCK]
-        hook = block.register_forward_hook(lambda _module, _args, out: half_way.append(out))
+        hooks = [
+            self.visual.blocks[index].register_forward_hook(
+                lambda _module, _args, out: half_way.append(out)
+            )
+            for index in (DEEPSTACK_BLOCK, _PLACE_BLOCK)
+        ]
         pixels = to_patches(pictures)
         rows, columns = pictures.shape[1] // 14, pictures.shape[2] // 14
         grids = torch.tensor([[1, rows, columns]] * pictures.shape[0])
         output = self.visual(pixels, grid_thw=grids)
-        hook.remove()
+        for hook in hooks:
+            hook.remove()
         tokens = output.pooler_output.view(pictures.shape[0], rows * columns // MERGE**2, -1)
-        return tokens, output.deepstack_features, half_way[0]
+        return tokens, output.deepstack_features, half_way
+
+    def patch_loss(
+        self, half_way: list[torch.Tensor], classes: torch.Tensor
+    ) -> tuple[torch.Tensor, Metrics]:
+        """What the patches know after two of the blocks, against [batch, P, 6]."""
+        flat = classes.flatten(0, 1)
+        early, seen = self.patch_heads.loss(half_way[0], flat)
+        late, placed = self.place_heads.loss(half_way[1], flat)
+        return early + late, {**placed, **seen}
 
     def slot_loss(
-        self, tokens: torch.Tensor, classes: torch.Tensor, grid: tuple[int, int]
+        self,
+        tokens: torch.Tensor,
+        classes: torch.Tensor,
+        grid: tuple[int, int],
+        digit_weight: float = 1.0,
     ) -> tuple[torch.Tensor, Metrics]:
         """How far the tokens are from the slots' vectors, as distances and as classes."""
         target = embed_slots(classes, grid, self._codes)
@@ -175,7 +212,8 @@ class Tower(nn.Module):
             truth = classes[..., index]
             flat = (_SHARPNESS * part).flatten(0, 1)
             losses = functional.cross_entropy(flat, truth.flatten(), reduction="none")
-            total = total + losses.mean() + losses[filled.flatten()].mean()
+            weight = 1.0 if name in ("shape", "colour") else digit_weight
+            total = total + weight * (losses.mean() + losses[filled.flatten()].mean())
             right = part.detach().argmax(dim=-1) == truth
             metrics[f"slot_{name}"] = float(right[filled].float().mean())
             if name not in ("shape", "colour"):
@@ -207,7 +245,9 @@ class PerceptionStage:
         pictures = relight(torch.from_numpy(shard.pictures).float(), generator)
         tokens, _, half_way = self._tower.look(pictures)
         classes = torch.from_numpy(shard.slots).long()
-        slots, metrics = self._tower.slot_loss(tokens, classes, shard.grid)
-        patch_truth = torch.from_numpy(shard.patches).long().flatten(0, 1)
-        dense, patch_metrics = self._tower.patch_heads.loss(half_way, patch_truth)
+        reading = min(1.0, max(0.05, (step - _READ_FROM_STEP) / _READ_FROM_STEP))
+        slots, metrics = self._tower.slot_loss(tokens, classes, shard.grid, reading)
+        dense, patch_metrics = self._tower.patch_loss(
+            half_way, torch.from_numpy(shard.patches).long()
+        )
         return slots + 2 * dense, {**metrics, **patch_metrics}

@@ -1,11 +1,12 @@
 """Drawn pictures on disk, a training batch per file: drawing costs as much as a training step.
 
-    shard-00017.npz   pictures [64, H, W, 3] uint8 · slots [64, 9, 6] int8 · patches [64, P, 4] int8
+    shard-00017.npz   pictures [64, H, W, 3] uint8 · slots [64, 9, 6] int8 · patches [64, P, 6] int8
 
 All pictures of a shard have one size, so that the vision tower sees a plain batch. Questions are
 not stored: a shard's scenes follow from its number, and new questions are asked each time.
 `patches` says, for each 14-pixel patch in the processor's order, what lies there: shape and colour
-of the item over its centre, and the digits centred in its left and right half (0 for none).
+of the item over its centre, the digits centred in its left and right half (0 for none), and those
+digits' places (1 to 4: tens, ones, tenths, hundredths).
 
 Invariant: a shard follows from its number alone. A file appears only when it is complete.
 """
@@ -26,6 +27,7 @@ from chiasm_demo.scene import SIDES, Scene, Split, sample_scene
 from chiasm_demo.symbols import slot_classes
 
 SHARD_SIZE = 64
+NUM_PLACES = 4
 
 
 @dataclass(frozen=True)
@@ -110,19 +112,20 @@ def load_shard(number: int, folder: Path) -> Shard:
 
 
 def patch_classes(marks: Marks, scale: tuple[float, float], width: int, height: int) -> np.ndarray:
-    """What lies in each patch: [P, 4] int8 (shape, colour, left digit, right digit), P patches."""
+    """What lies in each patch: [P, 6] int8, fields as in the module's description."""
     rows, columns = height // PATCH_PIXELS, width // PATCH_PIXELS
-    classes = np.zeros((rows, columns, 4), dtype=np.int8)
+    classes = np.zeros((rows, columns, 6), dtype=np.int8)
     y = (np.arange(rows)[:, None] + 0.5) * PATCH_PIXELS
     x = (np.arange(columns)[None, :] + 0.5) * PATCH_PIXELS
     for item_x, item_y, radius, shape, colour in marks.items:
         reach = max(0.8 * radius, 0.75 * PATCH_PIXELS)
         away = np.hypot(x / scale[0] - item_x, y / scale[1] - item_y)
         classes[away < reach, :2] = (shape, colour)
-    for digit_x, digit_y, digit in marks.digits:
+    for digit_x, digit_y, digit, place in marks.digits:
         half = int(digit_x * scale[0] / (PATCH_PIXELS / 2))
         row, column = int(digit_y * scale[1] / PATCH_PIXELS), half // 2
         if 0 <= row < rows and 0 <= column < columns:
             classes[row, column, 2 + half % 2] = digit + 1
-    merged = classes.reshape(rows // MERGE, MERGE, columns // MERGE, MERGE, 4)
-    return merged.transpose(0, 2, 1, 3, 4).reshape(-1, 4)
+            classes[row, column, 4 + half % 2] = place
+    merged = classes.reshape(rows // MERGE, MERGE, columns // MERGE, MERGE, 6)
+    return merged.transpose(0, 2, 1, 3, 4).reshape(-1, 6)

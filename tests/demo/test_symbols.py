@@ -64,11 +64,20 @@ def test_embedded_slots_can_be_read_back() -> None:
 
 def test_patch_classes_follow_the_processors_order() -> None:
     items = np.array([[35.0, 21.0, 9.0, 3, 5]], dtype=np.float32)  # patch row 1, column 2
-    digits = np.array([[3.0, 3.0, 7], [11.0, 3.0, 8]], dtype=np.float32)  # both halves of patch 0
+    digits = np.array(
+        [[3.0, 3.0, 7, 2], [11.0, 3.0, 8, 3]], dtype=np.float32
+    )  # both halves of patch 0
     classes = patch_classes(Marks(items, digits), (1.0, 1.0), 56, 56)
-    assert classes.shape == (16, 4)
-    assert classes[0].tolist() == [0, 0, 8, 9]
-    assert classes[6].tolist() == [3, 5, 0, 0]  # second token (patches 4 to 7), lower left patch
+    assert classes.shape == (16, 6)
+    assert classes[0].tolist() == [0, 0, 8, 9, 2, 3]
+    assert classes[6].tolist() == [
+        3,
+        5,
+        0,
+        0,
+        0,
+        0,
+    ]  # second token (patches 4 to 7), lower left patch
     assert np.count_nonzero(classes[:, 0]) == 1
 
 
