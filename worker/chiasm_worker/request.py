@@ -79,7 +79,6 @@ class Request:
     params: SamplingParams
     chain: ContentChain
     table: BlockTable
-    eos_token_ids: frozenset[int] = frozenset()
 
     token_ids: list[int] = field(init=False)
     status: RequestStatus = RequestStatus.WAITING

@@ -95,17 +95,6 @@ def test_uncommitted_content_is_not_found_again():
     assert counts(pool) == (1, 0, 1)
 
 
-def test_reset_drops_what_nobody_reads():
-    pool = BlockPool(2)
-    pool.allocate(2)
-    for block_id in (0, 1):
-        pool.commit(block_id, bytes([block_id]), block_id)
-    pool.release([1])
-    assert pool.reset() == 1
-    assert pool.lookup(b"\x00", 0) == 0
-    assert counts(pool) == (1, 0, 1)
-
-
 def test_contradictions_are_bugs():
     pool = BlockPool(2)
     with pytest.raises(InvariantError, match="Block 0 is free and cannot gain a reader"):

@@ -3,12 +3,6 @@ from __future__ import annotations
 from chiasm_worker.kvcache.block_table import BlockTable
 
 
-def test_slots_follow_the_blocks():
-    table = BlockTable(4, block_ids=[7, 2])
-    assert table.capacity == 8
-    assert table.slots(2, 6) == [30, 31, 8, 9]
-
-
 def test_missing_blocks_round_up():
     table = BlockTable(4, block_ids=[7])
     assert [table.num_missing(n) for n in (0, 4, 5, 8, 9)] == [0, 0, 1, 1, 2]

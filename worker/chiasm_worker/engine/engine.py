@@ -96,7 +96,6 @@ class Engine:
             SchedulerLimits(
                 max_num_seqs=limits.max_num_seqs,
                 max_num_batched_tokens=limits.max_num_batched_tokens,
-                max_model_len=limits.max_model_len,
                 prefix_caching=limits.prefix_caching,
             ),
             self.pool,

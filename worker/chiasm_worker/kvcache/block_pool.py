@@ -138,12 +138,6 @@ class BlockPool:
                     del self._evictable[block_id]
                     self._free.append(block_id)
 
-    def reset(self) -> int:
-        """Forget every cached content without reader (used ones stay); returns how many."""
-        dropped = list(self._evictable)
-        self.uncommit(dropped)
-        return len(dropped)
-
     def check(self) -> None:
         """Raise InvariantError unless every block is in the state that its counters say."""
         used = sum(block.ref_cnt > 0 for block in self._blocks)

@@ -1,8 +1,7 @@
 """From a request's token positions to places in the arena.
 
 A block table is append-only while its request runs: token ``i`` lives in block
-``block_ids[i // block_size]`` at offset ``i % block_size``; its *slot* is
-``block_id * block_size + offset``.
+``block_ids[i // block_size]`` at offset ``i % block_size``.
 
 Must not know: who else reads a block, torch.
 """
@@ -21,19 +20,9 @@ class BlockTable:
     # Blocks up to here are findable or known to be duplicates; `commit` need not look again.
     num_committed: int = 0
 
-    @property
-    def capacity(self) -> int:
-        """Tokens that fit without another block."""
-        return len(self.block_ids) * self.block_size
-
     def num_missing(self, num_tokens: int) -> int:
         """Blocks to append before `num_tokens` tokens fit."""
         return max(0, -(-num_tokens // self.block_size) - len(self.block_ids))
-
-    def slots(self, start: int, end: int) -> list[int]:
-        """Slots of the tokens start..end-1."""
-        size = self.block_size
-        return [self.block_ids[i // size] * size + i % size for i in range(start, end)]
 
     def take_all(self) -> list[int]:
         """Empty the table and return its blocks, last one first (the order to evict them in)."""

@@ -31,7 +31,6 @@ class SchedulerLimits:
 
     max_num_seqs: int
     max_num_batched_tokens: int
-    max_model_len: int
     prefix_caching: bool = True
 
 
