@@ -4,7 +4,8 @@ Drawn at twice the size and reduced, so edges and letters are smooth. Returns th
 everything ended up (`Marks`), which is what the vision tower is first taught to find.
 
 Knows nothing of questions, tokens or models. Invariants: the same scene, seed and style give the
-same pixels; an item's centre stays inside its slot; a label's digits are at least 7 pixels apart.
+same pixels; an item's centre is in its slot or within 8 % of it; a label's digits are at least 7
+pixels apart.
 """
 
 from __future__ import annotations

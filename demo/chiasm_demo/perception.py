@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import cast
 
 import torch
 from torch import nn
@@ -21,7 +22,6 @@ from transformers.models.qwen3_vl.modeling_qwen3_vl import (
 )
 
 from chiasm_demo.model_config import (
-    DEEPSTACK_BLOCK,
     HIDDEN,
     MERGE,
     VISION_DEPTH,
@@ -53,11 +53,21 @@ _PATCH_FIELDS = {
     "right": 11,
     "left_place": NUM_PLACES + 1,
     "right_place": NUM_PLACES + 1,
+    "tens": 11,
+    "ones": 11,
+    "tenths": 11,
+    "hundredths": 11,
 }
-"""What the heads read off a patch, in the order of the shards' `patches`."""
+"""What the heads read off a patch: the shards' `patches`, then the digit of each place."""
 
-_PLACE_BLOCK = DEEPSTACK_BLOCK + 1
-"""The block after which a digit must know its place in the price, for the next to collect them."""
+_HEADS = {
+    2: ("shape", "colour", "left", "right"),
+    3: ("left", "right", "left_place", "right_place"),
+    4: ("tens", "ones", "tenths", "hundredths"),
+}
+"""After which block a patch must know what: digits, then each digit's place, then the two as one,
+so that the last block only has to collect them. Without the last two steps digits were learned
+and prices were not."""
 
 
 class StillPatchEmbed(Qwen3VLVisionPatchEmbed):
@@ -136,7 +146,7 @@ class PatchHeads(nn.Module):
         self.head = nn.Linear(VISION_HIDDEN, sum(self._sizes))
 
     def loss(self, hidden: torch.Tensor, classes: torch.Tensor) -> tuple[torch.Tensor, Metrics]:
-        """Hidden states [patches, dim] against classes [patches, 6]; -100 is not known."""
+        """Hidden states [patches, dim] against classes [patches, 10]; -100 is not known."""
         parts = self.head(self.norm(hidden)).split(self._sizes, dim=-1)
         total = hidden.new_zeros(())
         metrics = {}
@@ -151,14 +161,23 @@ class PatchHeads(nn.Module):
         return total, metrics
 
 
+def with_placed_digits(patches: torch.Tensor) -> torch.Tensor:
+    """[patches, 6] -> [patches, 10]: adds the digit class of each place, wherever it stands."""
+    digits, places = patches[:, 2:4], patches[:, 4:6]
+    order = torch.arange(1, NUM_PLACES + 1)
+    here = places[:, :, None] == order  # [patches, 2, 4]
+    placed = (digits[:, :, None] * here).amax(dim=1)
+    placed[(places < 0).any(dim=1)] = -100
+    return torch.cat([patches, placed], dim=1)
+
+
 class Tower(nn.Module):
     """The vision tower with its training heads, for batches of one picture size."""
 
     def __init__(self, model: Qwen3VLForConditionalGeneration) -> None:
         super().__init__()
         self.visual = model.model.visual
-        self.patch_heads = PatchHeads(("shape", "colour", "left", "right"))
-        self.place_heads = PatchHeads(("left", "right", "left_place", "right_place"))
+        self.patch_heads = nn.ModuleList(PatchHeads(fields) for fields in _HEADS.values())
         self._codes = code_book(HIDDEN)
 
     def look(
@@ -170,7 +189,7 @@ class Tower(nn.Module):
             self.visual.blocks[index].register_forward_hook(
                 lambda _module, _args, out: half_way.append(out)
             )
-            for index in (DEEPSTACK_BLOCK, _PLACE_BLOCK)
+            for index in _HEADS
         ]
         pixels = to_patches(pictures)
         rows, columns = pictures.shape[1] // 14, pictures.shape[2] // 14
@@ -184,11 +203,15 @@ class Tower(nn.Module):
     def patch_loss(
         self, half_way: list[torch.Tensor], classes: torch.Tensor
     ) -> tuple[torch.Tensor, Metrics]:
-        """What the patches know after two of the blocks, against [batch, P, 6]."""
-        flat = classes.flatten(0, 1)
-        early, seen = self.patch_heads.loss(half_way[0], flat)
-        late, placed = self.place_heads.loss(half_way[1], flat)
-        return early + late, {**placed, **seen}
+        """What the patches know after some of the blocks, against the shard's [batch, P, 6]."""
+        flat = with_placed_digits(classes.flatten(0, 1))
+        total = flat.new_zeros((), dtype=torch.float32)
+        metrics: Metrics = {}
+        for heads, hidden in zip(self.patch_heads, half_way, strict=True):
+            loss, known = cast(PatchHeads, heads).loss(hidden, flat)
+            total = total + loss
+            metrics.update(known)
+        return total, metrics
 
     def slot_loss(
         self,
