@@ -68,6 +68,5 @@ train-demo: setup ## Train the demo model anew (hours on 2 cores; resumable)
 
 .PHONY: constraints
 constraints: setup ## Resolve constraints.txt anew
-	@uv pip compile -q --python-version 3.11 --all-extras --no-header --no-emit-index-url \
-	  --upgrade pyproject.toml -o constraints.txt
+	@$(PYTHON) tools/setup.py constraints
 	@$(PY) -m chiasm_cluster requirements

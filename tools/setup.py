@@ -77,6 +77,13 @@ def find_uv() -> Path:
     return own / "bin" / "uv"
 
 
+def constraints() -> None:
+    """`make constraints`: resolve every extra anew. No lock file: it would name package hosts."""
+    command = [str(find_uv()), "pip", "compile", "-q", "--python-version", "3.11", "--all-extras"]
+    command += ["--no-header", "--no-emit-index-url", "--upgrade", "pyproject.toml"]
+    subprocess.run([*command, "-o", "constraints.txt"], check=True, cwd=ROOT)
+
+
 def main() -> None:
     if sys.version_info < (3, 11):  # noqa: UP036 - this runs on whatever python3 is
         version = ".".join(map(str, sys.version_info[:3]))
@@ -105,6 +112,6 @@ def main() -> None:
 
 if __name__ == "__main__":
     try:
-        main()
+        constraints() if sys.argv[1:] == ["constraints"] else main()
     except subprocess.CalledProcessError as error:
         fail(f"{error.cmd[0]} failed with status {error.returncode}; its words are above.")

@@ -119,14 +119,21 @@ class CurrentCluster:
     registry: str
 
     def up(self) -> None:
-        """Name the context and ask before anything is changed."""
-        context = run(["kubectl", "config", "current-context"]).strip()
-        print(f"      This installs Chiasm into your cluster, context {context!r}.")
+        """Check that the images are somewhere, and ask before anything is changed."""
         if not self.registry:
             raise TourError(
                 "CLUSTER=current needs REGISTRY=registry.example, to which you pushed "
                 f"{', '.join(f'chiasm/{part}' for part in IMAGES)}, built from */Dockerfile."
             )
+        self.confirm("This installs Chiasm into")
+
+    def confirm(self, what: str) -> None:
+        """Name the context and ask.
+
+        Raises: TourError unless a person at a terminal says yes.
+        """
+        context = run(["kubectl", "config", "current-context"]).strip()
+        print(f"      {what} your cluster, context {context!r}.")
         if not sys.stdin.isatty():
             raise TourError("CLUSTER=current asks before it changes a cluster; use a terminal.")
         if input("      Go on? [y/N] ").strip().lower() not in {"y", "yes"}:

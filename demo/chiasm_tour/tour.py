@@ -18,6 +18,7 @@ SYSTEM_NAMESPACE = "chiasm-system"
 READY_TIMEOUT_SECONDS = 420
 NUM_QUESTIONS = 3
 API_PORT = 8000
+DEFINITION = "multimodalinferences.chiasm.dev"
 
 AnyCluster = LocalCluster | CurrentCluster
 
@@ -113,10 +114,19 @@ def ask_one(cluster: AnyCluster, image: str, text: str) -> None:
 
 
 def down(cluster: AnyCluster) -> None:
-    """Remove what `demo` made: the release on a cluster of the user's, else the cluster itself."""
+    """Remove what `demo` made: the release on a cluster of the user's, else the cluster itself.
+
+    The definition of the resource goes only with its last resource: deleting it would delete
+    everybody's.
+    """
     if isinstance(cluster, CurrentCluster):
+        cluster.confirm(f"This removes {RESOURCE} and the release chiasm from")
         manifest = str(MANIFEST)
         cluster.kubectl("delete", "-n", NAMESPACE, "-f", manifest, "--ignore-not-found")
         cluster.helm("uninstall", "chiasm", "--namespace", SYSTEM_NAMESPACE, "--ignore-not-found")
-        cluster.kubectl("delete", "crd", "multimodalinferences.chiasm.dev", "--ignore-not-found")
+        left = cluster.kubectl("get", "mmi", "--all-namespaces", "-o", "name", quiet=True).split()
+        if left:
+            print(f"down: {len(left)} resources of others are left, so {DEFINITION} stays.")
+        else:
+            cluster.kubectl("delete", "crd", DEFINITION, "--ignore-not-found")
     cluster.down()

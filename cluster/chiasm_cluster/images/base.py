@@ -1,7 +1,7 @@
 """The base of images that are made here: a minimal Debian with Python, made by mmdebstrap.
 
 It stands in for the base image that the Dockerfiles name, which no registry needs to serve. The
-packages come from the mirror that this machine itself uses.
+packages come from the mirror that this machine itself uses, where it uses one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from chiasm_cluster.progress import Progress, run_shown
 _SUITE = "bookworm"
 _PACKAGES = ("ca-certificates", "python3", "python3-pip")
 _LEFT_OUT = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*", "/usr/share/info/*")
-_DEFAULT_MIRROR = "http://deb.debian.org/debian"
 _APT = Path("/etc/apt")
 
 
@@ -47,7 +46,7 @@ class BaseImage:
         with Progress("Debian base of the images") as progress:
             run_shown(
                 ["mmdebstrap", "--variant=minbase", f"--include={','.join(_PACKAGES)}",
-                 '--aptopt=Acquire::Languages "none"', *excluded, _SUITE, tree, mirror(_APT)],
+                 '--aptopt=Acquire::Languages "none"', *excluded, _SUITE, tree, *mirror(_APT)],
                 progress,
             )  # fmt: skip
         for leftover in ("dev", "var/cache/apt", "var/lib/apt/lists", "var/log"):
@@ -55,12 +54,12 @@ class BaseImage:
             (tree / leftover).mkdir()
 
 
-def mirror(apt_dir: Path) -> str:
-    """The Debian mirror in this machine's own apt sources, else the usual one."""
+def mirror(apt_dir: Path) -> list[str]:
+    """The Debian mirror in this machine's own apt sources; none leaves it to mmdebstrap."""
     files = [apt_dir / "sources.list", *sorted((apt_dir / "sources.list.d").glob("*"))]
     for path in files:
         if path.is_file():
             found = re.search(r"https?://\S+/debian/?(?=\s)", path.read_text())
             if found is not None:
-                return found[0].rstrip("/")
-    return _DEFAULT_MIRROR
+                return [found[0].rstrip("/")]
+    return []

@@ -23,7 +23,7 @@ def test_a_file_is_read_as_an_engine_reads_it(tmp_path: Path) -> None:
 # a comment
 ARG BASE_IMAGE=debian
 FROM ${BASE_IMAGE}
-ARG INDEX=https://pypi.org/simple
+ARG INDEX=https://index.example/i
 ENV A=1 \\
     B="two words" \\
 # a comment inside
@@ -42,9 +42,9 @@ CMD ["--help"]
         BASE_IMAGE="local",
     )
     assert recipe.base == "local"
-    environment = {"A": "1", "B": "two words", "C": "1https://pypi.org/simple"}
+    environment = {"A": "1", "B": "two words", "C": "1https://index.example/i"}
     assert recipe.steps == [
-        Run('first "$INDEX"     && second', {"INDEX": "https://pypi.org/simple", **environment},
+        Run('first "$INDEX"     && second', {"INDEX": "https://index.example/i", **environment},
             ("/root/.cache/uv",)),
         Copy("src", "/opt/1/src"),
     ]  # fmt: skip
