@@ -55,6 +55,9 @@ class WorkerConfig(_Frozen):
     images: ImageLimits = ImageLimits()
     engine: EngineLimits = EngineLimits()
     socket_path: Path = Path(names.WORKER_SOCKET)
+    shutdown_seconds: float = Field(
+        default=30.0, gt=0, description="How long answers may still run after the order to stop."
+    )
 
 
 class SidecarConfig(_Frozen):
