@@ -36,8 +36,8 @@ from chiasm_demo.training import Plan, run_stage
 
 NUM_SHARDS = 1200
 _PLANS = {
-    "language": Plan(1500, muon_rate=5e-3, adam_rate=1e-3),
-    "perception": Plan(2400, muon_rate=3e-3, adam_rate=1.5e-3),
+    "language": Plan(2000, muon_rate=5e-3, adam_rate=1e-3),
+    "perception": Plan(3000, muon_rate=3e-3, adam_rate=1.5e-3),
     "joint": Plan(1200, muon_rate=1.5e-3, adam_rate=4e-4, cooldown_share=0.5),
 }
 

@@ -9,6 +9,7 @@ from chiasm_demo.curves import draw_curves, read_curves
 from chiasm_demo.language import LanguageStage
 from chiasm_demo.model_config import build_processor
 from chiasm_demo.patches import relight, to_patches
+from chiasm_demo.perception import with_placed_digits
 from chiasm_demo.run import Parts, build_parts
 from chiasm_demo.training import Plan, rate_factor, run_stage
 from torch import nn
@@ -29,11 +30,21 @@ def test_the_tower_sees_what_transformers_tower_sees(parts: Parts) -> None:
     one_frame = pixels.view(-1, 3, 2, 14, 14)[:, :, 0].flatten(1)
     torch.testing.assert_close(to_patches(pictures.float()), one_frame)
     with torch.inference_mode():
-        ours, _, _ = parts.tower.look(pictures.float())
+        ours, deepstack, half_way = parts.tower.look(pictures.float())
         plain = type(parts.model.model.visual)(parts.model.config.vision_config)
         plain.load_state_dict(parts.model.model.visual.state_dict())
         theirs = plain(pixels, grid_thw=inputs["image_grid_thw"]).pooler_output
     torch.testing.assert_close(ours.flatten(0, 1), theirs, atol=2e-5, rtol=1e-4)
+    assert len(half_way) == 3
+    assert not deepstack[0].any()  # silent until the last stage
+
+
+def test_digits_are_known_by_their_place_wherever_they_stand() -> None:
+    patches = torch.tensor(
+        [[0, 0, 8, 9, 2, 3], [3, 5, 0, 4, 0, 1], [0, 0, 0, 0, 0, 0], [0, 0, 7, 0, -100, 0]]
+    )
+    placed = with_placed_digits(patches)[:, 6:]
+    assert placed.tolist() == [[0, 8, 9, 0], [4, 0, 0, 0], [0, 0, 0, 0], [-100] * 4]
 
 
 def test_relighting_changes_pixels_within_range() -> None:
