@@ -42,8 +42,19 @@ class PodStates:
         host = f"[{address}]" if ":" in address else address
         try:
             async with self._session.get(f"http://{host}:{self._port}/state") as response:
-                body = await response.content.read(_MAX_STATE_BYTES)
-                # A pod answers 503 with its state while it is not ready.
-                return PodState.model_validate_json(body)
+                return PodState.model_validate_json(await _body(response))
         except (aiohttp.ClientError, TimeoutError, ValueError):
             return None
+
+
+async def _body(response: aiohttp.ClientResponse) -> bytes:
+    """The whole body, which may come in many pieces.
+
+    Raises: ValueError when it is larger than any state.
+    """
+    body = bytearray()
+    async for piece in response.content.iter_any():
+        body += piece
+        if len(body) > _MAX_STATE_BYTES:
+            raise ValueError(f"The state is larger than {_MAX_STATE_BYTES} bytes.")
+    return bytes(body)

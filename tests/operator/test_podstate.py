@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -44,17 +46,47 @@ async def ask(port: int, *pods: dict[str, Any]) -> dict[str, PodState]:
         await states.close()
 
 
-async def test_a_state_is_read_whatever_its_status(
+async def test_the_state_of_a_pod_that_is_not_ready_is_read(
     serve: Callable[..., Any], make_state: Callable[..., PodState]
 ) -> None:
     state = make_state(reason="IdentityMismatch", message="dtype.", dtype="float32")
 
     async def handler(_: web.Request) -> web.Response:
-        return web.json_response(text=state.model_dump_json(), status=503)
+        return web.json_response(text=state.model_dump_json())
 
     port = await serve(handler)
     found = await ask(port, pod("here", "127.0.0.1"), pod("without-address", None))
     assert found == {"here": state}
+
+
+async def test_a_state_that_comes_in_pieces_is_read_whole(
+    serve: Callable[..., Any], make_state: Callable[..., PodState]
+) -> None:
+    state = make_state(dtype="float32")
+    body = state.model_dump_json().encode()
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        response.content_length = len(body)
+        await response.prepare(request)
+        for start in range(0, len(body), 100):
+            await response.write(body[start : start + 100])
+            await asyncio.sleep(0.01)
+        return response
+
+    assert await ask(await serve(handler), pod("slow", "127.0.0.1")) == {"slow": state}
+
+
+async def test_a_state_without_an_end_is_none(serve: Callable[..., Any]) -> None:
+    async def handler(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        with contextlib.suppress(ConnectionError):
+            for _ in range(4):
+                await response.write(b" " * 2**20)
+        return response
+
+    assert await ask(await serve(handler), pod("endless", "127.0.0.1")) == {}
 
 
 @pytest.mark.parametrize("body", ["", "<html>", '{"ready": true}'])
