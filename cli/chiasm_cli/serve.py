@@ -60,7 +60,6 @@ def serve(choices: Choices) -> None:
     with _signals_stop(), tempfile.TemporaryDirectory(prefix="chiasm-") as scratch:
         worker_config, sidecar_config = configs(choices, folder, Path(scratch))
         children: list[Child] = []
-        front_signal = signal.SIGTERM
         try:
             for name, config in (("worker", worker_config), ("sidecar", sidecar_config)):
                 path = Path(scratch) / f"{name}.json"
@@ -68,7 +67,6 @@ def serve(choices: Choices) -> None:
                 children.append(Child(name, [name, "run", "--config", str(path)]))
             print(f"Loading {sidecar_config.model_id} from {folder} ...", flush=True)
             wait_ready(children, choices)
-            front_signal = signal.SIGINT  # it listens for it now, and then skips the drain window
             print(welcome(choices, sidecar_config.model_id), flush=True)
             _wait_end(children)
         except _Stopped:
@@ -76,7 +74,7 @@ def serve(choices: Choices) -> None:
         finally:
             # The front door first: the worker ends what still runs before it goes.
             for child in reversed(children):
-                child.stop(front_signal if child.name == "sidecar" else signal.SIGTERM)
+                child.stop(signal.SIGTERM)
 
 
 def configs(choices: Choices, folder: Path, scratch: Path) -> tuple[WorkerConfig, SidecarConfig]:

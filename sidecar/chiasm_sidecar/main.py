@@ -28,7 +28,7 @@ def run(config_path: Path) -> None:
         raise SystemExit(f"chiasm sidecar: cannot use {config_path}: {error}") from error
     api = _listen(config.host, config.api_port)
     metrics = _listen(config.host, config.metrics_port)
-    uvloop.run(serve(config, api, metrics, settings.drain_seconds))
+    uvloop.run(serve(config, api, metrics))
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -55,7 +55,7 @@ class Readiness:
         self._recheck = asyncio.Event()
         self._incarnation: str | None = None
         self._num_silent_checks = 0
-        self._draining = False
+        self.draining = False
         self.admission: Admission | None = None
         self.state = PodState(
             ready=False,
@@ -87,11 +87,11 @@ class Readiness:
     @property
     def routable(self) -> bool:
         """What /ready says: like `state.ready`, but false once the process is to end."""
-        return self.state.ready and not self._draining
+        return self.state.ready and not self.draining
 
     def drain(self) -> None:
         """Tell everybody who asks to send new requests elsewhere; those that come are served."""
-        self._draining = True
+        self.draining = True
 
     def doubt(self) -> None:
         """Something that needs the worker failed: look at it now, not at the next interval."""

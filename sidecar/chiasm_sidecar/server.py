@@ -1,8 +1,8 @@
 """Both ports of a sidecar in one process, from the first listen to the last answer.
 
-On SIGTERM /ready turns false, new requests are still taken for the drain window (whoever routes
-to this pod needs a moment to hear of it), then the listeners close and running answers finish.
-SIGINT skips the window; a second signal ends what still runs.
+On DRAIN_SIGNAL /ready turns false and each response ends its connection; requests are still
+served, for whoever routes to this pod needs a moment to hear of it. On SIGTERM or SIGINT the
+listener closes and running answers finish; a second one ends what still runs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ import uvicorn
 from chiasm_contract.config import SidecarConfig
 from starlette.types import ASGIApp
 
+from chiasm_sidecar.drain import DRAIN_SIGNAL
 from chiasm_sidecar.front_door.app import create_app, create_metrics_app
+from chiasm_sidecar.front_door.closing import ClosesWhenDraining
 from chiasm_sidecar.metrics import Metrics
 from chiasm_sidecar.readiness import Readiness
 from chiasm_sidecar.worker_client import WorkerClient
@@ -96,9 +98,8 @@ async def running(
     instruments = Metrics(config.model_id)
     async with WorkerClient(config.worker_socket) as worker:
         readiness = Readiness(config, worker, instruments)
-        api_server = _server(
-            create_app(config, worker, readiness, instruments), config.request_timeout_seconds
-        )
+        app = create_app(config, worker, readiness, instruments)
+        api_server = _server(ClosesWhenDraining(app, readiness), config.request_timeout_seconds)
         metrics_server = _server(create_metrics_app(worker, readiness, instruments), 1)
         watching = asyncio.create_task(readiness.watch())
         stopped = asyncio.create_task(api_server.serve(sockets=[api]))
@@ -114,33 +115,28 @@ async def running(
             await asyncio.gather(watching, return_exceptions=True)
 
 
-async def serve(
-    config: SidecarConfig, api: socket.socket, metrics: socket.socket, drain_seconds: float
-) -> None:
+async def serve(config: SidecarConfig, api: socket.socket, metrics: socket.socket) -> None:
     """Serve until a signal ends it."""
     signals: asyncio.Queue[signal.Signals] = asyncio.Queue()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (DRAIN_SIGNAL, signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, signals.put_nowait, number)
     async with running(config, api, metrics) as sidecar:
         log.info("listening", extra={"fields": {"api": api.getsockname()[:2]}})
-        draining = asyncio.create_task(_drain(signals, sidecar, drain_seconds))
+        following = asyncio.create_task(_follow(signals, sidecar))
         await sidecar.stopped
-        draining.cancel()
-        await asyncio.gather(draining, return_exceptions=True)
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
 
 
-async def _drain(
-    signals: asyncio.Queue[signal.Signals], sidecar: Running, drain_seconds: float
-) -> None:
-    """Follow the signals until nothing is left to end."""
-    first = await signals.get()
-    log.info("draining", extra={"fields": {"signal": first.name}})
-    sidecar.readiness.drain()
-    if first is signal.SIGTERM:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(drain_seconds):
-                await signals.get()
-    sidecar.api_server.should_exit = True
-    await signals.get()
-    sidecar.api_server.force_exit = True
+async def _follow(signals: asyncio.Queue[signal.Signals], sidecar: Running) -> None:
+    """Do what the signals ask for until nothing is left to end."""
+    while True:
+        number = await signals.get()
+        log.info("draining", extra={"fields": {"signal": number.name}})
+        sidecar.readiness.drain()
+        if number is DRAIN_SIGNAL:
+            continue
+        if sidecar.api_server.should_exit:
+            sidecar.api_server.force_exit = True
+        sidecar.api_server.should_exit = True

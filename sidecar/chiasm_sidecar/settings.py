@@ -4,19 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
 class Settings(BaseSettings):
-    """CHIASM_LOG_LEVEL and CHIASM_DRAIN_SECONDS."""
+    """CHIASM_LOG_LEVEL."""
 
     model_config = SettingsConfigDict(env_prefix="CHIASM_", frozen=True)
 
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
-    drain_seconds: float = Field(
-        default=2.0,
-        ge=0,
-        le=300,
-        description="After SIGTERM, how long new requests are still taken while /ready says no.",
-    )

@@ -201,7 +201,16 @@ def test_a_gpu_is_asked_for_by_its_resource(make_target: Callable[..., Target]) 
     }
 
 
-def test_no_drain_means_no_hook(make_target: Callable[..., Target]) -> None:
+def test_both_containers_hear_at_once_that_the_pod_goes(
+    make_target: Callable[..., Target],
+) -> None:
+    spec = pod_spec(make_target(rollout={"drainSeconds": 7}))
+    assert spec["containers"][0]["lifecycle"] == {"preStop": {"sleep": {"seconds": 7}}}
+    drain = {"preStop": {"exec": {"command": ["python3", "-m", "chiasm_sidecar.drain"]}}}
+    assert spec["initContainers"][0]["lifecycle"] == drain
+
+
+def test_no_drain_means_no_pause(make_target: Callable[..., Target]) -> None:
     assert "lifecycle" not in pod_spec(make_target(rollout={"drainSeconds": 0}))["containers"][0]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from chiasm_contract.errors import InvalidRequest, Unavailable
 
 from tests.sidecar.conftest import ScriptedWorker, StartPod, cut, identity, question
@@ -115,8 +116,35 @@ async def test_state_is_what_the_operator_reads(start_pod: StartPod) -> None:
 
 async def test_draining_says_so_and_still_serves(start_pod: StartPod) -> None:
     pod = await start_pod()
+    async with pod.http.get(f"{pod.url}/ready") as response:
+        assert "connection" not in response.headers
     pod.sidecar.readiness.drain()
     async with pod.http.get(f"{pod.url}/ready") as response:
         assert response.status == 503
         assert (await response.json())["reason"] == "Draining"
+        assert response.headers["connection"] == "close"
     assert (await pod.chat(question()))[0] == 200
+
+
+@pytest.mark.parametrize("path", ["/v1/models", "/health", "/nowhere"])
+async def test_every_answer_of_a_draining_pod_ends_its_connection(
+    start_pod: StartPod, path: str
+) -> None:
+    pod = await start_pod()
+    pod.sidecar.readiness.drain()
+    async with pod.http.get(pod.url + path) as response:
+        assert response.headers["connection"] == "close"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_chat_answers_and_refusals_of_a_draining_pod_end_their_connection(
+    start_pod: StartPod, stream: bool
+) -> None:
+    pod = await start_pod()
+    pod.sidecar.readiness.drain()
+    address = f"{pod.url}/v1/chat/completions"
+    for body, status in ((question(stream=stream), 200), ({}, 400)):
+        async with pod.http.post(address, json=body) as response:
+            await response.read()
+            assert response.status == status
+            assert response.headers["connection"] == "close"

@@ -14,6 +14,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 from chiasm_contract.config import SidecarConfig
+from chiasm_sidecar.drain import DRAIN_SIGNAL
 
 from tests.sidecar.conftest import ScriptedWorker, forever, question, until
 
@@ -79,13 +80,16 @@ async def sidecar(worker: ScriptedWorker, tmp_path: Path) -> AsyncIterator[Runni
                 await process.wait()
 
 
-async def ask(sidecar: Running) -> int:
+async def ask(sidecar: Running) -> tuple[int, str | None]:
+    """Status of one answer, and its header Connection."""
     async with sidecar.http.post(f"{sidecar.url}/v1/chat/completions", json=question()) as answer:
         await answer.read()
-        return answer.status
+        return answer.status, answer.headers.get("connection")
 
 
-async def test_term_drains(sidecar: Running, worker: ScriptedWorker) -> None:
+async def test_a_pod_that_goes_sends_its_clients_elsewhere(
+    sidecar: Running, worker: ScriptedWorker
+) -> None:
     let_go = asyncio.Event()
 
     async def wait(_: object) -> None:
@@ -93,16 +97,18 @@ async def test_term_drains(sidecar: Running, worker: ScriptedWorker) -> None:
 
     end = worker.answer
     worker.answer = (wait, *end)
+    assert sidecar.process.returncode is None
     early = asyncio.create_task(ask(sidecar))
     await until(worker.busy)
-    sidecar.process.send_signal(signal.SIGTERM)
+    sidecar.process.send_signal(DRAIN_SIGNAL)
 
     async def draining() -> bool:
         return await sidecar.ready() == (503, "Draining")
 
     await until(draining)
     worker.answer = end
-    assert await ask(sidecar) == 200, "new requests are still taken for a while"
+    assert await ask(sidecar) == (200, "close"), "those who have not heard are answered"
+    sidecar.process.send_signal(signal.SIGTERM)
 
     async def closed() -> bool:
         try:
@@ -113,10 +119,34 @@ async def test_term_drains(sidecar: Running, worker: ScriptedWorker) -> None:
 
     await until(closed)
     let_go.set()
-    assert await early == 200, "an answer that runs is finished"
+    assert await early == (200, "close"), "an answer that runs is finished"
     status, log = await sidecar.ended()
     assert status == 0
     assert '"message": "draining"' in log
+
+
+async def test_term_alone_finishes_what_runs(sidecar: Running, worker: ScriptedWorker) -> None:
+    let_go = asyncio.Event()
+
+    async def wait(_: object) -> None:
+        await let_go.wait()
+
+    worker.answer = (wait, *worker.answer)
+    early = asyncio.create_task(ask(sidecar))
+    await until(worker.busy)
+    sidecar.process.send_signal(signal.SIGTERM)
+
+    async def closed() -> bool:
+        try:
+            await sidecar.ready()
+        except aiohttp.ClientError:
+            return True
+        return False
+
+    await until(closed)
+    let_go.set()
+    assert (await early)[0] == 200
+    assert (await sidecar.ended())[0] == 0
 
 
 async def test_second_interrupt_ends_what_runs(sidecar: Running, worker: ScriptedWorker) -> None:

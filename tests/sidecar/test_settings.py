@@ -1,4 +1,4 @@
-"""The two values that come from the environment."""
+"""The one value that comes from the environment, and the form of a log line."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from pydantic import ValidationError
 
 
 def test_defaults() -> None:
-    assert Settings().model_dump() == {"log_level": "INFO", "drain_seconds": 2.0}
+    assert Settings().model_dump() == {"log_level": "INFO"}
 
 
 def test_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CHIASM_LOG_LEVEL", "ERROR")
-    monkeypatch.setenv("CHIASM_DRAIN_SECONDS", "7.5")
-    assert Settings().model_dump() == {"log_level": "ERROR", "drain_seconds": 7.5}
+    assert Settings().model_dump() == {"log_level": "ERROR"}
     monkeypatch.setenv("CHIASM_LOG_LEVEL", "LOUD")
     with pytest.raises(ValidationError, match="log_level"):
         Settings()

@@ -2,7 +2,9 @@
 
 An init container with `restartPolicy: Always` is up before the worker and down after it, so a
 request never finds the worker's socket without the sidecar in front of it. The worker has no
-port: its probes run inside the container, over the Unix socket.
+port: its probes run inside the container, over the Unix socket. Both preStop hooks run at once
+when a pod is deleted: while the worker's holds back its SIGTERM, the sidecar, which hears of that
+only after the worker's end, is already sending clients elsewhere.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ _GPU_RESOURCES = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu"}
 # A model may take this long to load before its worker counts as stuck.
 _STARTUP_SECONDS = 1800
 _PROBE_WORKER = ["python3", "-m", "chiasm_contract.probe", names.WORKER_SOCKET, "/health"]
+_DRAIN_SIDECAR = ["python3", "-m", "chiasm_sidecar.drain"]
 
 
 def _volumes(target: Target) -> list[dict[str, Any]]:
@@ -76,6 +79,7 @@ def _sidecar(target: Target) -> dict[str, Any]:
             target, names.SIDECAR_CONTAINER, target.images.sidecar, names.SIDECAR_CONFIG_KEY
         ),
         "restartPolicy": "Always",
+        "lifecycle": {"preStop": {"exec": {"command": _DRAIN_SIDECAR}}},
         "ports": [
             {"name": "http", "containerPort": names.API_PORT, "protocol": "TCP"},
             {"name": "metrics", "containerPort": names.METRICS_PORT, "protocol": "TCP"},
