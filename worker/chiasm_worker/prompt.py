@@ -2,7 +2,8 @@
 
 The model's own chat template renders the conversation; it alone writes control tokens. Words of a
 message that spell a control token (`<|image_pad|>`, `<|im_end|>`) are marked before rendering and
-tokenised as the plain text that they are. Which tokens stand for which picture follows from the
+tokenised as the plain text that they are. Where the template would join several texts into one, a
+lone mark keeps them apart. Which tokens stand for which picture follows from the
 template's placeholders, one per picture, in order.
 
 Must not know: batches, blocks, HTTP.
@@ -42,6 +43,9 @@ class PromptBuilder:
                 "chat_template.jinja to the model folder."
             )
         self._control_tokens = _control_tokens(self._tokenizer, template)
+        self._written_tokens = re.compile(
+            f"{_MARK}(?:{self._control_tokens.pattern}){_END_MARK}|({self._control_tokens.pattern})"
+        )
         self._prefix: list[int] = self._tokenizer.encode("", add_special_tokens=True)
         if self._encode_plain("a", special=True) != self._prefix + self._encode_plain("a"):
             raise ValueError("The tokenizer adds tokens behind a text; such prompts never end.")
@@ -75,16 +79,28 @@ class PromptBuilder:
         return Prompt(tuple(token_ids), tuple(spans), positions)
 
     def _render(self, messages: Sequence[ChatMessage]) -> str:
+        """The conversation as text, in which only the template's control tokens are unmarked.
+
+        Several texts, or a text and the template's own words, may spell a control token together.
+        That is noticed by rendering once more with a mark around every text. Only then is the
+        marked text used, because marks also part what the tokenizer would merge.
+        """
+        joined = self._apply_template(messages, around="")
+        apart = self._apply_template(messages, around=_END_MARK)
+        return joined if self._written(joined) == self._written(apart) else apart
+
+    def _written(self, rendered: str) -> list[str]:
+        """The control tokens that stand unmarked in a rendered conversation."""
+        return [token for token in self._written_tokens.findall(rendered) if token]
+
+    def _apply_template(self, messages: Sequence[ChatMessage], around: str) -> str:
         conversation = [
             {
                 "role": message.role,
                 "content": [
                     {"type": "image"}
                     if isinstance(part, ImagePart)
-                    else {
-                        "type": "text",
-                        "text": mark_control_tokens(part.text, self._control_tokens),
-                    }
+                    else {"type": "text", "text": self._mark(part.text, around)}
                     for part in message.content
                 ],
             }
@@ -99,6 +115,11 @@ class PromptBuilder:
                 f"The model's chat template refuses this conversation: {error}.", param="messages"
             ) from error
         return rendered
+
+    def _mark(self, text: str, around: str) -> str:
+        marked: str = mark_control_tokens(text, self._control_tokens)
+        # Templates may ask whether there is any text at all; none stays none.
+        return f"{around}{marked}{around}" if marked.strip() else marked
 
     def _expand(self, rendered: str, placed: Sequence[MediaItem]) -> str:
         # A placeholder that a user typed is preceded by a mark and so does not count.
@@ -118,7 +139,7 @@ class PromptBuilder:
         # As transformers does: the tokenizer's own prefix only if the template has not written it.
         bos = self._tokenizer.bos_token
         prefix = [] if bos is not None and text.startswith(bos) else self._prefix
-        if _MARK in text:
+        if _MARK in text or _END_MARK in text:
             marked: list[int] = encode_marked_chat(self._tokenizer, text)
             return prefix + marked
         return self._encode_plain(text, special=bool(prefix))
@@ -147,5 +168,6 @@ def _control_tokens(tokenizer: Any, template: str) -> re.Pattern[str]:
     return re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
 
 
-# The private-use character that transformers puts before a control token in a user's words.
-_MARK: str = mark_control_tokens("x", re.compile("x"))[0]
+# The private-use characters that transformers puts around a control token in a user's words. A
+# lone one is dropped when the text is tokenised, but still parts what stands on its two sides.
+_MARK, _, _END_MARK = mark_control_tokens("x", re.compile("x"))
