@@ -214,6 +214,24 @@ def test_no_drain_means_no_pause(make_target: Callable[..., Target]) -> None:
     assert "lifecycle" not in pod_spec(make_target(rollout={"drainSeconds": 0}))["containers"][0]
 
 
+def test_answers_may_run_for_what_the_drain_leaves_of_the_grace(
+    make_target: Callable[..., Target],
+) -> None:
+    def seconds(**rollout: int) -> float:
+        data = child(make_target(rollout=rollout), "ConfigMap")["data"]
+        return WorkerConfig.model_validate_json(data["worker.json"]).shutdown_seconds
+
+    assert seconds(terminationGracePeriodSeconds=1000, drainSeconds=20) == 975
+    assert seconds(terminationGracePeriodSeconds=10, drainSeconds=0) == 5
+
+
+def test_by_default_a_pod_that_goes_cuts_no_answer(make_target: Callable[..., Target]) -> None:
+    target = make_target()
+    data = child(target, "ConfigMap")["data"]
+    config = WorkerConfig.model_validate_json(data["worker.json"])
+    assert config.shutdown_seconds >= target.spec.config.request_timeout_seconds
+
+
 def test_a_single_pod_has_no_disruption_budget(make_target: Callable[..., Target]) -> None:
     kinds = {item["kind"] for item in render.children(make_target(replicas=1))}
     assert "PodDisruptionBudget" not in kinds

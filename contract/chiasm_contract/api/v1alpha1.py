@@ -276,8 +276,8 @@ class Rollout(ApiModel):
                 field=".maxUnavailable",
             ),
             rule(
-                "self.terminationGracePeriodSeconds > self.drainSeconds",
-                "must be longer than drainSeconds",
+                "self.terminationGracePeriodSeconds >= self.drainSeconds + 10",
+                "must be at least 10 seconds longer than drainSeconds",
                 field=".terminationGracePeriodSeconds",
             ),
         )
@@ -303,7 +303,12 @@ class Rollout(ApiModel):
         "to it any more.",
     )
     termination_grace_period_seconds: int = Field(
-        default=60, ge=1, le=7200, description="A pod that is going is killed after this long."
+        default=620,
+        ge=10,
+        le=7200,
+        description="A pod that is going is killed after this long, and goes as soon as its last "
+        "answer has ended. Answers that still run are cut 5 seconds before; the sum of "
+        "drainSeconds, config.requestTimeoutSeconds and 5 cuts none.",
     )
 
 

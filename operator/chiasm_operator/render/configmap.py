@@ -16,6 +16,9 @@ from pydantic import BaseModel, ValidationError
 from chiasm_operator.render.target import Target
 from chiasm_operator.resource import InvalidSpec
 
+# What the kubelet and the sidecar need of the grace period after the worker's end.
+_SIDECAR_SECONDS = 5
+
 
 def model_path(target: Target) -> PurePosixPath:
     """The model's folder inside the worker container."""
@@ -60,6 +63,7 @@ def worker_config(target: Target) -> WorkerConfig:
             "device": "cpu" if target.spec.resources.device.type == "cpu" else "cuda",
             "num_threads": engine.num_threads,
             "images": images(target),
+            "shutdown_seconds": _shutdown_seconds(target),
             "engine": EngineLimits.model_validate(
                 {
                     "block_size": engine.block_size,
@@ -73,6 +77,13 @@ def worker_config(target: Target) -> WorkerConfig:
             ),
         }
     )
+
+
+def _shutdown_seconds(target: Target) -> int:
+    """How long answers may run after the worker's SIGTERM, which the drain delays."""
+    rollout = target.spec.rollout
+    grace = rollout.termination_grace_period_seconds
+    return grace - rollout.drain_seconds - _SIDECAR_SECONDS
 
 
 def sidecar_config(target: Target) -> SidecarConfig:
