@@ -65,9 +65,15 @@ CLAIM = '0/1 nodes are available: persistentvolumeclaim "models" not found. pree
             "container worker cannot start: configmap gone",
         ),
         (
-            {"statuses": [ended(1, message="No config.json in /models/qwen.\n")]},
-            Reason.MODEL_LOAD_FAILED,
-            "Pod pod-1: No config.json in /models/qwen. (spec.model.source.builtin: 'demo')",
+            {"statuses": [ended(1, message="chiasm worker: cannot use worker.json: no id.\n")]},
+            Reason.CRASH_LOOP,
+            "Pod pod-1: container worker ended with code 1 (Error) and was restarted 2 times; its "
+            "last words: chiasm worker: cannot use worker.json: no id.",
+        ),
+        (
+            {"statuses": [ended(137, reason="OOMKilled", message="a line of the log\n" * 100)]},
+            Reason.CRASH_LOOP,
+            "ended with code 137 (OOMKilled) and was restarted 2 times; its last words: ...",
         ),
         (
             {"statuses": [ended(137, reason="OOMKilled")]},
@@ -111,7 +117,7 @@ def test_a_crash_is_remembered_until_the_container_is_up(
     restarting = ended(1, message="Bad.") | {"started": False, "state": {"running": {}}}
     problem = diagnose(target, make_pod(target, statuses=[restarting]), None, ())
     assert problem is not None
-    assert problem.reason is Reason.MODEL_LOAD_FAILED
+    assert problem.reason is Reason.CRASH_LOOP
 
 
 @pytest.mark.parametrize(
@@ -136,6 +142,16 @@ def test_the_sidecars_word_counts(
     problem = diagnose(target, make_pod(target), state, ())
     assert (problem.reason if problem else None) is expected
     assert expected is None or "compute_dtype" in (problem.message if problem else "")
+
+
+def test_a_model_that_cannot_be_loaded_is_told_with_its_source(
+    make_target: MakeTarget, make_pod: MakePod, make_state: Callable[..., PodState]
+) -> None:
+    target = make_target("claim")
+    state = make_state(reason="ModelLoadFailed", message="No config.json.")
+    problem = diagnose(target, make_pod(target), state, ())
+    assert problem is not None
+    assert problem.message.startswith("Pod pod-1: No config.json. (spec.model.source.path: claim ")
 
 
 def test_a_volume_that_cannot_be_mounted_is_told(

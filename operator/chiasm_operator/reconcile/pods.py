@@ -31,6 +31,9 @@ _STATE_REASONS = {
     "ModelLoadFailed": Reason.MODEL_LOAD_FAILED,
 }
 
+# The end of the log that a container's status holds is up to 80 lines long.
+_MAX_LAST_WORDS_CHARS = 1000
+
 
 def diagnose(
     target: Target, pod: Manifest, state: PodState | None, events: Sequence[Manifest]
@@ -42,7 +45,7 @@ def diagnose(
         _unscheduled(target, pod),
         _mounts(target, pod, events),
         _containers(target, pod),
-        _state(pod, state),
+        _state(target, pod, state),
     )
     return next(problems, None)
 
@@ -88,7 +91,7 @@ def _containers(target: Target, pod: Manifest) -> Iterator[Problem]:
                 Reason.CONTAINER_CANNOT_START,
                 f"{_name(pod)}: container {name} cannot start: {text or reason}",
             )
-        yield from _crash(target, pod, item)
+        yield from _crash(pod, item)
 
 
 def _model_image_fault(target: Target, text: str) -> Problem:
@@ -100,7 +103,7 @@ def _model_image_fault(target: Target, text: str) -> Problem:
     )
 
 
-def _crash(target: Target, pod: Manifest, item: Manifest) -> Iterator[Problem]:
+def _crash(pod: Manifest, item: Manifest) -> Iterator[Problem]:
     """A container that ended and has not come up since."""
     state = item.get("state", {})
     if "running" in state and item.get("started"):
@@ -109,15 +112,14 @@ def _crash(target: Target, pod: Manifest, item: Manifest) -> Iterator[Problem]:
     if not ended or ended.get("exitCode", 0) == 0:
         return
     text = ended.get("message", "").strip()
-    if text and item["name"] == names.WORKER_CONTAINER:
-        words = f"{_name(pod)}: {text} ({_model_source(target)})"
-        yield Problem(Reason.MODEL_LOAD_FAILED, words)
-        return
+    if len(text) > _MAX_LAST_WORDS_CHARS:
+        text = f"...{text[-_MAX_LAST_WORDS_CHARS:]}"
     cause = ended.get("reason", "Error")
     yield Problem(
         Reason.CRASH_LOOP,
         f"{_name(pod)}: container {item['name']} ended with code {ended['exitCode']} ({cause}) "
-        f"and was restarted {item.get('restartCount', 0)} times{': ' + text if text else ''}.",
+        f"and was restarted {item.get('restartCount', 0)} times"
+        f"{'; its last words: ' + text if text else '.'}",
     )
 
 
@@ -131,9 +133,11 @@ def _model_source(target: Target) -> str:
     return f"spec.model.source.builtin: {source.builtin!r}"
 
 
-def _state(pod: Manifest, state: PodState | None) -> Iterator[Problem]:
+def _state(target: Target, pod: Manifest, state: PodState | None) -> Iterator[Problem]:
     if state and not state.ready and state.reason in _STATE_REASONS:
-        yield Problem(_STATE_REASONS[state.reason], f"{_name(pod)}: {state.message}")
+        reason = _STATE_REASONS[state.reason]
+        source = f" ({_model_source(target)})" if reason is Reason.MODEL_LOAD_FAILED else ""
+        yield Problem(reason, f"{_name(pod)}: {state.message}{source}")
 
 
 def _mounts(target: Target, pod: Manifest, events: Sequence[Manifest]) -> Iterator[Problem]:

@@ -60,6 +60,8 @@ def _container(target: Target, name: str, image: str, config_key: str) -> dict[s
             {"name": "CHIASM_LOG_LEVEL", "value": target.spec.config.log_level.upper()},
             {"name": "HOME", "value": "/tmp"},  # noqa: S108 - the only writable folder there
         ],
+        # What a container that fails said last becomes readable in its status.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,
