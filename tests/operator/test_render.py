@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from chiasm_contract import builtin_models
 from chiasm_contract.api.crd import crd
 from chiasm_contract.config import SidecarConfig, WorkerConfig
 from chiasm_operator import render
 from chiasm_operator.render import Target
+from chiasm_operator.render import target as target_module
 from chiasm_operator.resource import InvalidSpec, Manifest, from_manifest, parse_spec
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -187,6 +189,12 @@ def test_the_sidecar_is_native_and_the_worker_has_no_port(
     assert "readinessProbe" not in worker
 
 
+def test_the_log_tells_why_a_container_ended(make_target: Callable[..., Target]) -> None:
+    spec = pod_spec(make_target())
+    for container in [*spec["initContainers"], *spec["containers"]]:
+        assert container["terminationMessagePolicy"] == "FallbackToLogsOnError"
+
+
 def test_a_gpu_is_asked_for_by_its_resource(make_target: Callable[..., Target]) -> None:
     def limits(device: dict[str, str]) -> dict[str, str]:
         target = make_target(resources={"device": device})
@@ -289,6 +297,22 @@ def test_the_revision_compares_quantities_by_value(make_target: Callable[..., Ta
 def test_the_revision_ignores_fields_at_their_defaults(make_target: Callable[..., Target]) -> None:
     stored = make_target().spec.model_dump(by_alias=True, exclude_none=True)
     assert make_target(**stored).revision == make_target().revision
+
+
+def test_another_builtin_model_of_the_same_name_is_another_revision(
+    make_target: Callable[..., Target], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model's identity goes into the ConfigMap that is named by the revision."""
+    base = make_target().revision
+    elsewhere = make_target("claim").revision
+    known = builtin_models.builtin_identity("demo", "float32")
+    monkeypatch.setattr(
+        target_module,
+        "builtin_identity",
+        lambda *_: known | {"compute.weights.language": "0" * 64},
+    )
+    assert make_target().revision != base
+    assert make_target("claim").revision == elsewhere
 
 
 def test_other_images_are_another_revision(make_target: Callable[..., Target]) -> None:

@@ -2,7 +2,8 @@
 
 The revision names what is served. It changes exactly when pods must change: it hashes the
 spec without what the Deployment alone handles (replicas, surge), fields at their defaults left
-out, so that a newer operator with more fields restarts nothing.
+out, so that a newer operator with more fields restarts nothing, and what is known of a built-in
+model, so that other weights under the same name never meet pods of the old ones.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from typing import Any
 from chiasm_contract import names
 from chiasm_contract.api.fields import CANONICAL
 from chiasm_contract.api.v1alpha1 import Spec
+from chiasm_contract.builtin_models import builtin_identity, builtin_models
+from chiasm_contract.fingerprint import Value
 
 from chiasm_operator.resource import Images, Resource
 
@@ -34,9 +37,20 @@ def revision(spec: Spec, images: Images) -> str:
     # A section of which only left-out fields were set is a section at its defaults.
     serving = {name: section for name, section in serving.items() if section != {}}
     content = {"spec": serving, "worker": images.worker, "sidecar": images.sidecar}
+    known = _known_identity(spec)
+    if known:
+        content["builtin"] = dict(known)
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
     digest = hashlib.sha256(f"{REVISION_VERSION}:{canonical}".encode()).hexdigest()
     return f"{REVISION_VERSION}-{digest[:10]}"
+
+
+def _known_identity(spec: Spec) -> Mapping[str, Value]:
+    """What is known of the built-in model; nothing of one that is not there, which render names."""
+    builtin = spec.model.source.builtin
+    if builtin not in builtin_models():
+        return {}
+    return builtin_identity(builtin, spec.engine.dtype)
 
 
 @dataclass(frozen=True)
