@@ -28,6 +28,7 @@ from chiasm_demo.model_config import (
     VISION_HIDDEN,
 )
 from chiasm_demo.patches import relight, to_patches
+from chiasm_demo.scene import NUM_SLOTS
 from chiasm_demo.shards import NUM_PLACES, Shard, load_shard, shard_path
 from chiasm_demo.symbols import (
     CODE_LENGTH,
@@ -213,6 +214,21 @@ class Tower(nn.Module):
             metrics.update(known)
         return total, metrics
 
+    def _place_loss(
+        self, tokens: torch.Tensor, grid: tuple[int, int]
+    ) -> tuple[torch.Tensor, Metrics]:
+        """Each token must say which slot it carries, or that it is blank."""
+        scores = tokens @ self._codes[field_offsets()[1] :].T / CODE_LENGTH**2
+        truth = torch.full((tokens.shape[1],), NUM_SLOTS)
+        truth[torch.from_numpy(slot_tokens(*grid))] = torch.arange(NUM_SLOTS)
+        every = truth.expand(tokens.shape[0], -1)
+        losses = functional.cross_entropy(
+            _SHARPNESS * scores.flatten(0, 1), every.flatten(), reduction="none"
+        )
+        carries = (every < NUM_SLOTS).flatten()
+        right = (scores.detach().argmax(dim=-1) == every).flatten()[carries]
+        return losses.mean() + losses[carries].mean(), {"slot_place": float(right.float().mean())}
+
     def slot_loss(
         self,
         tokens: torch.Tensor,
@@ -225,7 +241,9 @@ class Tower(nn.Module):
         distance = (tokens - target).square().sum(dim=-1).mean() / CODE_LENGTH**2
         written = tokens[:, torch.from_numpy(slot_tokens(*grid))]  # [batch, 9, dim]
         scores = written @ self._codes.T / CODE_LENGTH**2
-        total, metrics = distance, {"distance": float(distance.detach())}
+        place, metrics = self._place_loss(tokens, grid)
+        total = 2 * distance + place
+        metrics["distance"] = float(distance.detach())
         filled = classes[..., 0] > 0
         whole = torch.ones_like(filled)
         for index, (name, offset) in enumerate(
