@@ -71,7 +71,9 @@ def ask(base_url: str, model: str, question: Question) -> str:
                 max_tokens=64,
             )
         except openai.APIStatusError as error:
-            raise TourError(f"The server answered {error.status_code}: {error.message}") from error
+            body = error.body if isinstance(error.body, dict) else {}
+            words = body.get("message", error.message)
+            raise TourError(f"The server answered {error.status_code}: {words}") from error
         except openai.APIConnectionError as error:
             raise TourError(
                 f"Nothing answers at {base_url}; run make demo first, or look at the pods."

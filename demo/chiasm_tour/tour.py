@@ -105,7 +105,10 @@ def ask_one(cluster: AnyCluster, image: str, text: str) -> None:
     Raises: TourError when image or question is missing, or nothing answers.
     """
     if not image or not text:
-        raise TourError('say what to ask: make ask IMAGE=photo.jpg Q="How many circles are there?"')
+        missing = "the picture" if not image else "the question"
+        raise TourError(
+            f'{missing} is missing: make ask IMAGE=photo.jpg Q="How many circles are there?"'
+        )
     question = Question(Path(image), text, None)
     if isinstance(cluster, LocalCluster) and not cluster.kubectl("get", "--raw", "/", quiet=True):
         raise TourError("The demo is not running; run make demo first.")

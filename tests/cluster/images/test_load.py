@@ -76,8 +76,8 @@ def test_an_archive_holds_the_same_image_and_loads(
     assert said.splitlines() == [f"{path} is on node-1.", f"{path} is on node-2."]
 
 
-def test_each_image_is_known_by_the_id_that_volumes_are_mounted_by(two_nodes: Any) -> None:
-    """Also after its name moved to another image, and the old one's id is forgotten."""
+def test_each_image_is_known_by_id_and_by_digest(two_nodes: Any) -> None:
+    """Also after its name moved to another image, and the old one is forgotten."""
     name = "docker.io/chiasm/moving:1"
     for layers in ((b"one",), (b"two",)):
         for store, node in zip(stores(two_nodes), two_nodes.record.nodes, strict=True):
@@ -86,7 +86,9 @@ def test_each_image_is_known_by_the_id_that_volumes_are_mounted_by(two_nodes: An
             listed = run([*ctr(two_nodes.record, node), "images", "list", "-q"]).split()
             ids = {word for word in listed if word.startswith("sha256:")}
             assert f"sha256:{hashlib.sha256(image.config_bytes).hexdigest()}" in ids
-            assert len(ids) == len(listed) - len(ids)
+            by_digest = {word for word in listed if "@" in word}
+            assert f"docker.io/chiasm/moving@{store.digests()[name]}" in by_digest
+            assert len(ids) == len(by_digest) == len(listed) / 3
 
 
 def small_image(name: str, *contents: bytes) -> archive.Image:
