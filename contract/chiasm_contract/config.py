@@ -19,6 +19,9 @@ C = TypeVar("C", bound=BaseModel)
 Dtype = Literal["float32", "bfloat16", "float16"]
 DeviceKind = Literal["cpu", "cuda"]  # torch calls AMD's devices "cuda" too
 
+# Pillow refuses pictures above this, whatever a limit of ours says.
+MAX_IMAGE_PIXELS = 178_956_970
+
 
 class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -29,7 +32,7 @@ class ImageLimits(_Frozen):
 
     max_per_prompt: int = Field(default=4, ge=0, le=64)
     max_bytes: int = Field(default=20 * 2**20, ge=1024)
-    max_pixels: int = Field(default=16_777_216, ge=28 * 28)
+    max_pixels: int = Field(default=16_777_216, ge=28 * 28, le=MAX_IMAGE_PIXELS)
 
 
 class EngineLimits(_Frozen):
@@ -74,9 +77,6 @@ class SidecarConfig(_Frozen):
     expected_identity: dict[str, str | int | float | bool | list[int]] = Field(
         default_factory=dict,
         description="Dotted identity field -> value that the worker must report.",
-    )
-    probe_picture: bool = Field(
-        default=True, description="Send a picture through the model before reporting ready."
     )
     access_log: bool = False
 

@@ -1,27 +1,34 @@
-"""The built-in picture that goes through the model before a pod may call itself ready."""
+"""The built-in question that goes through the model before a pod may call itself ready.
+
+It is about a picture, unless the pod takes none, and within the limits that requests have.
+"""
 
 from __future__ import annotations
 
 import io
+import math
 
+from chiasm_contract.config import ImageLimits
 from chiasm_contract.messages import ChatMessage, GenerateHead, ImagePart, Sampling, TextPart
 from PIL import Image, ImageDraw
 
-_SIDE_PIXELS = 112
+_MAX_SIDE_PIXELS = 112
 _QUESTION = "What is in the picture?"
 
 
-def probe_picture() -> bytes:
+def probe_picture(max_pixels: int) -> bytes:
     """A PNG of a red disc on white."""
-    image = Image.new("RGB", (_SIDE_PIXELS, _SIDE_PIXELS), "white")
-    ImageDraw.Draw(image).ellipse((28, 28, 84, 84), fill="red")
+    side = min(_MAX_SIDE_PIXELS, math.isqrt(max_pixels))
+    image = Image.new("RGB", (side, side), "white")
+    ImageDraw.Draw(image).ellipse([side // 4, side // 4, side * 3 // 4, side * 3 // 4], fill="red")
     data = io.BytesIO()
     image.save(data, "PNG")
     return data.getvalue()
 
 
-def probe_request(request_id: str, with_picture: bool) -> tuple[GenerateHead, list[bytes]]:
-    """One greedy token about the probe picture; text alone for a model that takes no pictures."""
+def probe_request(request_id: str, limits: ImageLimits) -> tuple[GenerateHead, list[bytes]]:
+    """One greedy token about the probe picture; text alone where requests may bring no picture."""
+    with_picture = limits.max_per_prompt > 0
     parts: list[ImagePart | TextPart] = [TextPart(text=_QUESTION)]
     if with_picture:
         parts.insert(0, ImagePart(index=0))
@@ -30,4 +37,4 @@ def probe_request(request_id: str, with_picture: bool) -> tuple[GenerateHead, li
         messages=(ChatMessage(role="user", content=tuple(parts)),),
         sampling=Sampling(temperature=0, max_tokens=1),
     )
-    return head, [probe_picture()] if with_picture else []
+    return head, [probe_picture(limits.max_pixels)] if with_picture else []

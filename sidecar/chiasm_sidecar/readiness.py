@@ -1,7 +1,7 @@
 """May this pod serve, and if not, why: the one place that decides.
 
-Ready = the worker is healthy, its identity is the expected one, and a picture has gone through
-the model. All three are asked again as long as the process lives; a new incarnation of the worker
+Ready = the worker is healthy, its identity is the expected one, and the built-in question has gone
+through the model, with a picture unless the pod takes none. All three are asked again as long as the process lives; a new incarnation of the worker
 starts from nothing. A worker that is slow to answer (one core, a long prefill) is not gone: only
 `_MAX_SILENT_CHECKS` silent checks in a row are, while a refused connection counts at once.
 
@@ -158,15 +158,16 @@ class Readiness:
             return
         if await self._probe(identity):
             self.admission = Admission(identity, card)
-            self._set("Ready", "A picture has gone through the model.", identity)
+            sent = self._probed_with
+            self._set("Ready", f"A {sent} has gone through the model.", identity)
+
+    @property
+    def _probed_with(self) -> str:
+        return "picture" if self._config.images.max_per_prompt else "question"
 
     async def _probe(self, identity: IdentityReport) -> bool:
-        """Send the built-in picture through the model; the state says why when it fails."""
-        if not self._config.probe_picture:
-            return True
-        head, pictures = probe_request(
-            f"probe-{uuid.uuid4().hex}", with_picture=self._config.images.max_per_prompt > 0
-        )
+        """Send the built-in question through the model; the state says why when it fails."""
+        head, pictures = probe_request(f"probe-{uuid.uuid4().hex}", self._config.images)
         try:
             async with (
                 asyncio.timeout(_PROBE_TIMEOUT_SECONDS),
@@ -175,14 +176,17 @@ class Readiness:
                 async for _ in batches:
                     pass
         except (ChiasmError, TimeoutError) as error:
-            self._metrics.count("chiasm_sidecar_probe_pictures_total", outcome="failed")
+            self._count_picture(pictures, "failed")
             words = error.message if isinstance(error, ChiasmError) else "no answer in time"
-            self._set(
-                "ProbePictureFailed", f"The built-in picture got no answer: {words}", identity
-            )
+            sent = self._probed_with
+            self._set("ProbePictureFailed", f"The built-in {sent} got no answer: {words}", identity)
             return False
-        self._metrics.count("chiasm_sidecar_probe_pictures_total", outcome="passed")
+        self._count_picture(pictures, "passed")
         return True
+
+    def _count_picture(self, pictures: list[bytes], outcome: str) -> None:
+        if pictures:
+            self._metrics.count("chiasm_sidecar_probe_pictures_total", outcome=outcome)
 
     def _set(self, reason: PodReason, message: str, identity: IdentityReport | None = None) -> None:
         ready = reason == "Ready"

@@ -246,14 +246,6 @@ def test_a_single_pod_has_no_disruption_budget(make_target: Callable[..., Target
     assert len(kinds) == 5
 
 
-def test_a_text_only_model_is_not_probed_with_a_picture(
-    make_target: Callable[..., Target],
-) -> None:
-    model = {"source": {"builtin": "demo"}, "modalities": {"image": {"maxPerPrompt": 0}}}
-    config = json.loads(child(make_target(model=model), "ConfigMap")["data"]["sidecar.json"])
-    assert config["probe_picture"] is False
-
-
 @pytest.mark.parametrize(
     ("sections", "message"),
     [

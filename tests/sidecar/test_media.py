@@ -7,9 +7,10 @@ import struct
 import zlib
 
 import pytest
-from chiasm_contract.config import ImageLimits
+from chiasm_contract.config import MAX_IMAGE_PIXELS, ImageLimits
 from chiasm_contract.errors import ClientFault, InvalidRequest, RequestTooLarge
 from chiasm_sidecar.front_door.media import picture_from_url
+from PIL import Image
 
 from tests.sidecar.conftest import data_url, png
 
@@ -124,3 +125,8 @@ def test_every_cut_and_flip_is_a_picture_or_the_clients_fault(kind: str) -> None
         except ClientFault:
             num_refused += 1
     assert num_refused > 0
+
+
+def test_the_most_pixels_are_those_that_pillow_takes() -> None:
+    assert Image.MAX_IMAGE_PIXELS is not None
+    assert 2 * Image.MAX_IMAGE_PIXELS == MAX_IMAGE_PIXELS

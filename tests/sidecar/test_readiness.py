@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
+from chiasm_contract.config import ImageLimits
 from chiasm_contract.errors import InvalidRequest, Unavailable
+from PIL import Image
 
 from tests.sidecar.conftest import ScriptedWorker, StartPod, cut, identity, question
 
@@ -14,6 +18,7 @@ async def test_ready_after_a_picture_went_through(start_pod: StartPod) -> None:
     assert len(pod.worker.requests) == 1
     assert [len(picture) for picture in pictures] == list(head.image_sizes_bytes)
     assert pictures[0].startswith(b"\x89PNG")
+    assert "picture" in pod.sidecar.readiness.state.message
     assert await pod.metric("chiasm_sidecar_ready") == 1
     assert await pod.metric('chiasm_sidecar_probe_pictures_total{outcome="passed"}') == 1
 
@@ -21,11 +26,27 @@ async def test_ready_after_a_picture_went_through(start_pod: StartPod) -> None:
 async def test_a_model_without_pictures_is_probed_with_words(start_pod: StartPod) -> None:
     pod = await start_pod(images={"max_per_prompt": 0})
     assert pod.worker.requests[0][1] == ()
+    assert "picture" not in pod.sidecar.readiness.state.message
+    assert await pod.metric('chiasm_sidecar_probe_pictures_total{outcome="passed"}') == 0
 
 
-async def test_without_probe_picture_nothing_is_sent(start_pod: StartPod) -> None:
-    pod = await start_pod(probe_picture=False)
-    assert pod.worker.requests == []
+async def test_a_question_that_fails_says_so(worker: ScriptedWorker, start_pod: StartPod) -> None:
+    worker.refusal = InvalidRequest("No.")
+    pod = await start_pod(wait_for="ProbePictureFailed", images={"max_per_prompt": 0})
+    assert pod.sidecar.readiness.state.message == "The built-in question got no answer: No."
+
+
+@pytest.mark.parametrize("max_pixels", [784, 1000, 12_543, 12_544, 16_777_216])
+async def test_the_built_in_picture_is_within_the_limits(
+    start_pod: StartPod, max_pixels: int
+) -> None:
+    limits = ImageLimits(max_pixels=max_pixels, max_bytes=1024)
+    pod = await start_pod(images=limits)
+    _, (picture,) = pod.worker.requests[0]
+    with Image.open(io.BytesIO(picture)) as opened:
+        assert 28 * 28 <= opened.width * opened.height <= max_pixels
+        assert len(opened.getcolors() or []) == 2
+    assert len(picture) <= limits.max_bytes
 
 
 async def test_starting_worker(worker: ScriptedWorker, start_pod: StartPod) -> None:

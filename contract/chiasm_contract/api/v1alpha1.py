@@ -24,6 +24,7 @@ from chiasm_contract.api.fields import (
 from chiasm_contract.api.pod_template import PodTemplate
 from chiasm_contract.api.status import Status
 from chiasm_contract.builtin_models import builtin_models
+from chiasm_contract.config import MAX_IMAGE_PIXELS
 
 MAX_NAME_LENGTH = 48
 
@@ -98,7 +99,10 @@ class ImageModality(ApiModel):
         json_schema_extra=at_least("1Ki"),
     )
     max_pixels: int = Field(
-        default=16_777_216, ge=784, le=2**31 - 1, description="Width x height of one picture."
+        default=16_777_216,
+        ge=784,
+        le=MAX_IMAGE_PIXELS,
+        description="Width x height of one picture.",
     )
 
 

@@ -95,7 +95,6 @@ def sidecar_config(target: Target) -> SidecarConfig:
         max_body_bytes=quantity.to_bytes(spec.media.max_body_bytes),
         request_timeout_seconds=spec.config.request_timeout_seconds,
         expected_identity=expected_identity(target),
-        probe_picture=spec.model.modalities.image.max_per_prompt > 0,
         access_log=spec.observability.access_log,
     )
 
