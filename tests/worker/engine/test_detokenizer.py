@@ -10,6 +10,8 @@ from chiasm_worker.engine.detokenizer import Detokenizer
 from chiasm_worker.equality import Prepared
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders, models
+from transformers import PreTrainedTokenizerFast
 
 
 @pytest.fixture(scope="module")
@@ -71,3 +73,30 @@ def test_any_tokens_decode_as_transformers_decodes_them(token_ids: list[int], to
     whole = tokenizer.decode(token_ids, skip_special_tokens=True)
     parts = deltas(tokenizer, token_ids)
     assert "".join(parts) == whole
+
+
+@pytest.fixture(scope="module")
+def byte_fallback() -> Any:
+    """A tokenizer like llama's: words with a mark for their space, and a token for each byte."""
+    vocab = {f"<0x{byte:02X}>": byte for byte in range(256)}
+    vocab |= {"▁the": 256, "tin": 257, "▁": 258, "<unk>": 259}
+    backend = Tokenizer(models.BPE(vocab=vocab, merges=[], byte_fallback=True, unk_token="<unk>"))
+    backend.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(),
+         decoders.Strip(content=" ", left=1)]
+    )  # fmt: skip
+    return PreTrainedTokenizerFast(tokenizer_object=backend)
+
+
+def test_bytes_that_the_stream_cannot_place_do_not_end_the_answer(byte_fallback: Any):
+    # "tin", then bytes that are no character, then "tin": DecodeStream raises at the last one.
+    token_ids = [257, 0xC2, 0x92, 0x92, 0x92, 257, 256]
+    parts = deltas(byte_fallback, token_ids)
+    assert parts[0] == "tin"
+    assert "".join(parts).endswith("tin the")
+
+
+@given(token_ids=st.lists(st.sampled_from([0x3A, 0x92, 0xC2, 0xDD, 256, 257, 258]), max_size=20))
+def test_any_bytes_can_be_pushed(token_ids: list[int], byte_fallback: Any):
+    for part in deltas(byte_fallback, token_ids, ["never"]):
+        part.encode()

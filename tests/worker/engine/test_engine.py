@@ -134,6 +134,24 @@ def test_a_batch_that_fails_fails_its_requests_and_nothing_else(
     assert engine.runner.num_encode_calls == 1
 
 
+def test_an_answer_that_cannot_be_written_ends_alone(
+    model: Prepared, monkeypatch: pytest.MonkeyPatch
+):
+    alone = [p.token_id for p in run(model, model.engine(), ask("hello"))]
+    engine = model.engine()
+    model.add(engine, "bad", ask("other"), SamplingParams(12))
+
+    def broken(token_id: int) -> str:
+        raise RuntimeError("no such character")
+
+    monkeypatch.setattr(engine._live["bad"].detokenizer, "push", broken)
+    progress = run(model, engine, ask("hello"))
+    assert [p.failed for p in progress if p.request_id == "bad"] == [True]
+    assert [p.token_id for p in progress if p.request_id == "a"] == alone
+    engine.pool.check()
+    assert (engine.pool.num_used, engine.totals.failed, len(engine._live)) == (0, 1, 0)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_after_random_aborts_no_block_is_held(
     seed: int, model: Prepared, picture: Callable[..., bytes]

@@ -56,7 +56,7 @@ class Detokenizer:
     def push(self, token_id: int) -> str:
         """Add a token; returns the text that became certain, which may be empty."""
         self._token_ids.append(token_id)
-        self._decoded += self._stream.step(self._backend, token_id) or ""
+        self._decoded += self._step(token_id)
         return self._take(final=False)
 
     def finish(self) -> str:
@@ -67,6 +67,18 @@ class Detokenizer:
         if whole.startswith(self._decoded):
             self._decoded = whole
         return self._take(final=True)
+
+    def _step(self, token_id: int) -> str:
+        try:
+            return self._stream.step(self._backend, token_id) or ""
+        except Exception:
+            # Raised (as a bare Exception) when byte tokens that are no character change how the
+            # ones before them decode. A new stream goes on from here; the text of this token comes
+            # from decoding all of them.
+            self._stream = DecodeStream(skip_special_tokens=True)
+            text = self._stream.step(self._backend, token_id) or ""
+            whole: str = self._tokenizer.decode(self._token_ids, skip_special_tokens=True)
+            return whole[len(self._decoded) :] if whole.startswith(self._decoded) else text
 
     def _take(self, *, final: bool) -> str:
         pending = self._decoded[self._num_sent :]

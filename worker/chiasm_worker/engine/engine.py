@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from chiasm_contract.config import EngineLimits
-from chiasm_contract.errors import InvalidRequest, RequestTooLarge
+from chiasm_contract.errors import InvalidRequest, InvariantError, RequestTooLarge
 
 from chiasm_worker.attention.reference import ReferenceAttention
 from chiasm_worker.engine.arena import Arena
@@ -144,8 +144,10 @@ class Engine:
     def add(self, request: Request, inputs: Sequence[EncoderInputs]) -> None:
         """Queue a request made by `make_request`, with the encoder inputs of its spans."""
         detokenizer = Detokenizer(self._tokenizer, request.params.stop)
+        sampler = RowSampler(request.params)
+        # From here on nothing can fail: a request is known everywhere or nowhere.
         self._live[request.request_id] = _Live(request, inputs, detokenizer)
-        self._samplers[request.request_id] = RowSampler(request.params)
+        self._samplers[request.request_id] = sampler
         self.scheduler.add(request)
 
     def abort(self, request_id: str) -> None:
@@ -155,7 +157,10 @@ class Engine:
             self.totals.aborted += 1
 
     def step(self) -> list[Progress]:
-        """Compute one batch; a failing batch fails its requests, never the engine."""
+        """Compute one batch; what fails ends its requests, never the engine.
+
+        Raises: InvariantError when the bookkeeping is wrong, which nothing can go on from.
+        """
         started = time.perf_counter()
         batch = self.scheduler.schedule()
         media = {
@@ -174,10 +179,20 @@ class Engine:
         tokens = {request_id: token.token_id for request_id, token in sampled.items()}
         self.scheduler.update(batch, tokens)
         progress = [
-            self._advance(self._live[request_id], token) for request_id, token in sampled.items()
+            self._advance_or_fail(self._live[request_id], token)
+            for request_id, token in sampled.items()
         ]
         self.totals.step_seconds += time.perf_counter() - started
         return progress
+
+    def _advance_or_fail(self, live: _Live, token: SampledToken) -> Progress:
+        try:
+            return self._advance(live, token)
+        except InvariantError:
+            raise
+        except Exception:
+            logger.exception("The answer of request %s cannot go on", live.request.request_id)
+            return self._end_failed(live.request)
 
     def _advance(self, live: _Live, token: SampledToken) -> Progress:
         request, detokenizer = live.request, live.detokenizer
@@ -209,12 +224,12 @@ class Engine:
 
     def _fail(self, batch: ScheduledBatch) -> list[Progress]:
         self.scheduler.abandon(batch)
-        progress = []
-        for chunk in batch.chunks:
-            self._end(chunk.request, FinishReason.ABORT)
-            self.totals.failed += 1
-            progress.append(Progress(chunk.request.request_id, None, "", failed=True))
-        return progress
+        return [self._end_failed(chunk.request) for chunk in batch.chunks]
+
+    def _end_failed(self, request: Request) -> Progress:
+        self._end(request, FinishReason.ABORT)
+        self.totals.failed += 1
+        return Progress(request.request_id, None, "", failed=True)
 
 
 def cache_spec(model: LoadedModel, limits: EngineLimits) -> KVCacheSpec:
