@@ -15,6 +15,7 @@ import pytest
 import uvicorn
 from chiasm_contract import fingerprint, messages
 from chiasm_contract.config import EngineLimits, ImageLimits, WorkerConfig
+from chiasm_contract.errors import Unavailable
 from chiasm_contract.messages import (
     ChatMessage,
     FinishEvent,
@@ -285,6 +286,19 @@ async def test_a_bug_is_500_without_detail(worker: Worker, monkeypatch: pytest.M
     assert (await worker.generate("hello")).status_code == 200
 
 
+async def test_a_request_that_cannot_be_queued_ends_alone(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+):
+    def broken(*_: Any) -> None:
+        raise RuntimeError("no such tokenizer")
+
+    monkeypatch.setattr("chiasm_worker.engine.engine.Detokenizer", broken)
+    (failure,) = events(await worker.generate("hello"))
+    assert "failed on this request" in failure.error.message
+    monkeypatch.undo()
+    assert (await worker.generate("hello")).status_code == 200
+
+
 async def test_a_broken_engine_ends_requests_and_health(
     worker: Worker, monkeypatch: pytest.MonkeyPatch
 ):
@@ -299,3 +313,15 @@ async def test_a_broken_engine_ends_requests_and_health(
     assert response.status_code == 503
     assert "engine stopped" in json.loads(response.text)["message"]
     assert (await worker.client.get("/health")).status_code == 503
+
+
+async def test_a_request_that_comes_when_the_engine_has_stopped_does_not_wait(worker: Worker):
+    assert worker.state.serving is not None
+    serving = worker.state.serving
+    await serving.service.stop()
+    # Its pictures were being decoded when the engine stopped: /generate itself would refuse it.
+    late = serving.generation.events(messages.decode_request(body("hello"))[0], ())
+    async with asyncio.timeout(60):
+        with pytest.raises(Unavailable, match="engine stopped"):
+            await anext(late)
+    assert not serving.service._waiters

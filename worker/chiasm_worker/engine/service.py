@@ -18,11 +18,11 @@ import threading
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from chiasm_contract.errors import InvariantError, Overloaded, Unavailable
+from chiasm_contract.errors import Overloaded, Unavailable
 
 from chiasm_worker.engine.engine import Engine, Progress
 from chiasm_worker.engine.runner import EncoderInputs
-from chiasm_worker.request import Prompt, SamplingParams
+from chiasm_worker.request import Prompt, Request, SamplingParams
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +45,7 @@ class EngineService:
         self._loop = asyncio.get_running_loop()
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._failure: BaseException | None = None
+        self._has_given_up = False
 
     def start(self) -> None:
         """Start computing."""
@@ -90,9 +91,11 @@ class EngineService:
         """
         request_id = f"r{next(self._ids)}"
         request = self.engine.make_request(request_id, prompt, params)
+        if self._has_given_up:  # Nobody would wake this request any more.
+            raise Unavailable("The engine stopped before the answer began; ask again.")
         waiter: asyncio.Queue[Progress | None] = asyncio.Queue()
         self._waiters[request_id] = waiter
-        self._commands.put(functools.partial(self.engine.add, request, inputs))
+        self._commands.put(functools.partial(self._add, request, inputs))
         finished = False
         try:
             while not finished:
@@ -122,9 +125,18 @@ class EngineService:
         except BaseException as error:
             self._failure = error
             logger.critical("The engine stopped", exc_info=True)
-            if not isinstance(error, (Exception, InvariantError)):
+            if not isinstance(error, Exception):
                 raise
-        self._loop.call_soon_threadsafe(self._give_up)
+        finally:
+            self._loop.call_soon_threadsafe(self._give_up)
+
+    def _add(self, request: Request, inputs: Sequence[EncoderInputs]) -> None:
+        try:
+            self.engine.add(request, inputs)
+        except Exception:
+            logger.exception("Request %s cannot be queued", request.request_id)
+            failed = Progress(request.request_id, None, "", failed=True)
+            self._loop.call_soon_threadsafe(self._deliver, [failed])
 
     def _obey(self) -> bool:
         """Run all commands, waiting for one while there is nothing to compute; False to stop."""
@@ -142,5 +154,6 @@ class EngineService:
                 waiter.put_nowait(item)
 
     def _give_up(self) -> None:
+        self._has_given_up = True
         for waiter in self._waiters.values():
             waiter.put_nowait(None)
