@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from chiasm_worker.engine.sampler import TopLogprobs
 from chiasm_worker.equality import Prepared
-from chiasm_worker.generation import token_bytes
+from chiasm_worker.generation import TokenTexts, token_bytes
 from tokenizers import AddedToken, Tokenizer, decoders, models
 from transformers import PreTrainedTokenizerFast
 
@@ -22,6 +23,13 @@ def test_byte_level_tokens_spell_the_text(text: str, prepared: Callable[[str], P
 def test_added_tokens_spell_their_name(prepared: Callable[[str], Prepared]):
     tokenizer: Any = prepared("qwen3-grouped").model.processor.tokenizer
     assert token_bytes(tokenizer, tokenizer.eos_token_id) == b"<|im_end|>"
+
+
+def test_a_row_of_the_model_that_is_no_token_spells_nothing(prepared: Callable[[str], Prepared]):
+    tokenizer: Any = prepared("qwen3-grouped").model.processor.tokenizer
+    assert token_bytes(tokenizer, len(tokenizer)) == b""
+    texts = TokenTexts(tokenizer).chosen(len(tokenizer), TopLogprobs(-1.0, (0,), (-1.0,)))
+    assert (texts.token, texts.token_bytes) == ("", ())
 
 
 def test_sentencepiece_tokens_keep_their_space_and_bytes():

@@ -172,7 +172,9 @@ class TokenTexts:
 
 def token_bytes(tokenizer: Any, token_id: int) -> bytes:
     """The bytes that a token adds to the answer's text, half characters included."""
-    word: str = tokenizer.convert_ids_to_tokens(token_id)
+    word: str | None = tokenizer.convert_ids_to_tokens(token_id)
+    if word is None:  # Models may have more rows than their tokenizer has tokens.
+        return b""
     if token_id in tokenizer.added_tokens_decoder:
         return word.encode()
     if len(word) == 6 and word.startswith("<0x") and word.endswith(">"):
