@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -208,6 +209,19 @@ async def test_without_max_tokens_an_answer_ends_at_the_models_length(config: Wo
         assert finish.usage.prompt_tokens + finish.usage.completion_tokens == 64
 
 
+async def test_without_max_tokens_a_picture_fits_the_smallest_cache(
+    config: WorkerConfig, picture: Callable[..., bytes]
+):
+    async with serving(config) as worker:
+        assert worker.state.serving is not None
+        engine = worker.state.serving.service.engine
+        tokens = 2**20 // engine.spec.record_bytes * engine.spec.block_size
+    limits = EngineLimits(kv_cache_bytes=2**20, max_model_len=tokens)
+    async with serving(config.model_copy(update={"engine": limits})) as worker:
+        *_, finish = events(await worker.generate("x", (picture(1, 90, 90),), max_tokens=None))
+        assert finish.usage.completion_tokens > 0
+
+
 async def test_a_full_queue_is_429_with_a_time(config: WorkerConfig, picture: Callable[..., bytes]):
     limits = config.engine.model_copy(update={"max_num_seqs": 1, "max_waiting_requests": 1})
     async with serving(config.model_copy(update={"engine": limits})) as worker:
@@ -284,6 +298,32 @@ async def test_a_bug_is_500_without_detail(worker: Worker, monkeypatch: pytest.M
     assert "secret" not in response.text
     monkeypatch.undo()
     assert (await worker.generate("hello")).status_code == 200
+
+
+async def test_pictures_are_let_go_before_the_first_token(
+    worker: Worker, picture: Callable[..., bytes], monkeypatch: pytest.MonkeyPatch
+):
+    assert worker.state.serving is not None
+    engine = worker.state.serving.service.engine
+    seen: list[bytes] = []
+    held: list[int] = []
+
+    def decode(content: bytes) -> tuple[GenerateHead, tuple[bytes, ...]]:
+        head, pictures = messages.decode_request(content)
+        seen.extend((content, *pictures))
+        return head, pictures
+
+    add = engine.add
+
+    def add_and_look(*arguments: Any) -> None:
+        held.extend(sys.getrefcount(data) for data in seen)
+        add(*arguments)
+
+    monkeypatch.setattr("chiasm_worker.server.decode_request", decode)
+    monkeypatch.setattr(engine, "add", add_and_look)
+    events(await worker.generate("hello", (picture(1), picture(2))))
+    # By the list, the loop's variable and the question itself.
+    assert held == [3, 3, 3]
 
 
 async def test_a_request_that_cannot_be_queued_ends_alone(

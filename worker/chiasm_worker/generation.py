@@ -46,7 +46,6 @@ class Generation:
 
     def __init__(self, limits: ImageLimits, model: LoadedModel, service: EngineService) -> None:
         self._limits = limits
-        self._max_model_len = service.engine.limits.max_model_len
         self._service = service
         self._images = ImagePreparer(model)
         self._prompts = PromptBuilder(model)
@@ -70,7 +69,8 @@ class Generation:
             prompt, inputs = await loop.run_in_executor(
                 self._threads, self._prepare, head, pictures
             )
-            params = self._params(head, len(prompt.token_ids))
+            del pictures  # The files would else stay in memory until the answer ends.
+            params = self._params(head, prompt)
             # Closed here and now when the caller leaves: that is what aborts the request.
             async with aclosing(self._service.generate(prompt, params, inputs)) as batches:
                 async for batch in batches:
@@ -106,11 +106,11 @@ class Generation:
         inputs = {item.identity.digest: item.inputs for item in items}
         return prompt, [inputs[span.item.digest] for span in prompt.spans]
 
-    def _params(self, head: GenerateHead, num_prompt_tokens: int) -> SamplingParams:
+    def _params(self, head: GenerateHead, prompt: Prompt) -> SamplingParams:
         sampling = head.sampling
-        rest = max(1, self._max_model_len - num_prompt_tokens)
         return SamplingParams(
-            max_tokens=sampling.max_tokens or rest,
+            # Without room for one token, asking for one is what says so.
+            max_tokens=sampling.max_tokens or max(1, self._service.engine.room(prompt)),
             temperature=sampling.temperature,
             top_p=sampling.top_p,
             top_k=sampling.top_k,

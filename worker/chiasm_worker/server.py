@@ -151,6 +151,7 @@ def create_app(state: WorkerState) -> Starlette:
         except ValidationError as error:
             raise InvalidRequest(_first_problem(error)) from error
         events = serving.generation.events(head, pictures)
+        del body, pictures  # Many requests may wait here, each with megabytes of files.
         first = await _first_batch(events, request.receive)
         if first is None:
             return Response(status_code=204)

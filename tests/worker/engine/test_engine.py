@@ -111,6 +111,20 @@ def test_more_blocks_than_there_are_is_the_clients_fault(
         engine.make_request("a", prompt, SamplingParams(tokens - len(prompt.token_ids)))
 
 
+def test_room_is_what_a_request_may_still_say(model: Prepared, picture: Callable[..., bytes]):
+    record = model.engine().spec.record_bytes
+    tokens = 2**20 // record * 16
+    engine = model.engine(kv_cache_bytes=2**20, max_model_len=tokens)
+    for pictures in ([], [picture(1, 200, 200)], [picture(1, 200, 200), picture(2, 64, 64)]):
+        prompt, _ = model.prompt(ask("hello", pictures))
+        room = engine.room(prompt)
+        assert engine.make_request("a", prompt, SamplingParams(room))
+        with pytest.raises((InvalidRequest, RequestTooLarge)):
+            engine.make_request("a", prompt, SamplingParams(room + 1))
+    long, _ = model.prompt(ask("x" * 2 * tokens))
+    assert engine.room(long) < 0
+
+
 def test_a_budget_below_the_promised_length_is_refused(model: Prepared):
     with pytest.raises(ValueError, match="less than max_model_len 100000"):
         model.engine(max_model_len=100_000)
@@ -150,6 +164,17 @@ def test_an_answer_that_cannot_be_written_ends_alone(
     assert [p.token_id for p in progress if p.request_id == "a"] == alone
     engine.pool.check()
     assert (engine.pool.num_used, engine.totals.failed, len(engine._live)) == (0, 1, 0)
+
+
+@pytest.mark.parametrize("stale", [float("nan"), float("inf")])
+def test_what_blocks_held_before_reaches_no_answer(
+    stale: float, model: Prepared, picture: Callable[..., bytes]
+):
+    talks = [ask("hello", [picture(1)]), ask("a longer question"), ask("x")]
+    want = model.generate(model.engine(), talks, 20)
+    engine = model.engine()
+    engine.runner._arena.kv.fill_(stale)
+    assert model.generate(engine, talks, 20, steps_between=2) == want
 
 
 @pytest.mark.parametrize("seed", range(3))

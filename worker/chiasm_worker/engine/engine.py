@@ -112,6 +112,14 @@ class Engine:
         """Whether a step would do anything."""
         return self.scheduler.has_requests
 
+    def room(self, prompt: Prompt) -> int:
+        """How many tokens may follow a prompt here; below 1 if not even one.
+
+        The encoder output of its largest picture takes blocks of its own.
+        """
+        fitting = self.scheduler.max_blocks(prompt.spans) * self.spec.block_size
+        return min(self.limits.max_model_len, fitting) - len(prompt.token_ids)
+
     def make_request(self, request_id: str, prompt: Prompt, params: SamplingParams) -> Request:
         """A request that can run to its end here; does not queue it and may run in any thread.
 

@@ -20,7 +20,7 @@ from chiasm_contract.errors import InvariantError
 
 from chiasm_worker.kvcache.block_pool import BlockPool
 from chiasm_worker.kvcache.media_cache import MediaCache, MediaHandle
-from chiasm_worker.kvcache.prefix_cache import find_prefix
+from chiasm_worker.kvcache.prefix_cache import MediaSpan, find_prefix
 from chiasm_worker.request import FinishReason, Request, RequestStatus
 from chiasm_worker.sched.policy import WaitingQueue, choose_victim
 
@@ -111,13 +111,13 @@ class Scheduler:
 
     def fits(self, request: Request) -> bool:
         """Whether the request could run to its end if it were alone."""
-        block_size = request.table.block_size
         num_tokens = request.num_prompt_tokens + request.params.max_tokens
-        needed = -(-num_tokens // block_size)
-        needed += max(
-            (self._media_cache.num_blocks(s.item) for s in request.prompt.spans), default=0
-        )
-        return needed <= self._pool.num_blocks
+        return num_tokens <= self.max_blocks(request.prompt.spans) * request.table.block_size
+
+    def max_blocks(self, spans: Sequence[MediaSpan]) -> int:
+        """Blocks that the tokens of a request with these media could have, if it were alone."""
+        largest = max((self._media_cache.num_blocks(span.item) for span in spans), default=0)
+        return self._pool.num_blocks - largest
 
     def add(self, request: Request) -> None:
         """Queue a request for which `fits` holds."""
