@@ -3,6 +3,8 @@
 Requests that add one token (decoding) are batched: their blocks are gathered side by side and one
 masked call serves them all. The query heads that share a K/V head are folded into the query's
 length, so K and V are never repeated. Requests that add several tokens are computed one by one.
+Slots that a request has not written hold what another one left there: they are never read, or
+read as zero, because a mask does not hide NaN (0 x NaN is NaN).
 
 Must not know: models, the scheduler.
 """
@@ -89,13 +91,17 @@ class _Decode:
     def __init__(self, chunks: list[SequenceChunk], block_size: int, device: torch.device) -> None:
         used = [-(-chunk.seq_len // block_size) for chunk in chunks]
         self._width = max(used)
-        # Rows shorter than the longest read their own first block again and are masked there.
+        # Rows shorter than the longest read their own first block again and drop it.
         ids = [
             [*chunk.block_ids[:n], *[chunk.block_ids[0]] * (self._width - n)]
             for chunk, n in zip(chunks, used, strict=True)
         ]
         self._gather = torch.tensor(ids, dtype=torch.int64, device=device).view(-1)
-        self._lens = torch.tensor([chunk.seq_len for chunk in chunks], device=device)
+        lens = torch.tensor([chunk.seq_len for chunk in chunks])
+        # Slots behind each row's last token, counted over all rows.
+        stale = torch.arange(self._width * block_size) >= lens[:, None]
+        self._stale = stale.flatten().nonzero().flatten().to(device)
+        self._lens = lens.to(device)
         self._block_size = block_size
         self._masks: dict[int, torch.Tensor] = {}
 
@@ -111,10 +117,7 @@ class _Decode:
     def forward(self, layer: AttentionLayer, q: torch.Tensor, arena: torch.Tensor) -> torch.Tensor:
         batch, num_heads, head_dim = q.shape
         num_kv_heads = arena.shape[3]
-        k, v = (
-            arena[:, i].index_select(0, self._gather).view(batch, -1, num_kv_heads, head_dim)
-            for i in (0, 1)
-        )
+        k, v = (self._read(arena[:, i]).view(batch, -1, num_kv_heads, head_dim) for i in (0, 1))
         out = F.scaled_dot_product_attention(
             q.view(batch, num_kv_heads, num_heads // num_kv_heads, head_dim),
             k.transpose(1, 2),
@@ -123,6 +126,11 @@ class _Decode:
             scale=layer.scale,
         )
         return out.reshape(batch, num_heads * head_dim)
+
+    def _read(self, arena: torch.Tensor) -> torch.Tensor:
+        """K or V of all rows, [batch * width * block_size, num_kv_heads, head_dim]."""
+        vectors = arena.index_select(0, self._gather).flatten(0, 1)
+        return vectors.index_fill_(0, self._stale, 0.0)
 
 
 class _Prefill:
