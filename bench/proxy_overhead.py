@@ -106,6 +106,7 @@ def instant_identity() -> IdentityReport:
         {
             "compute": {
                 "weights": {"language": digest, "vision_encoder": digest, "projector": digest},
+                "model": {"config": digest},
                 "processor": {"config": digest, "resize_backend": "-", "library_version": "-"},
                 "position": {
                     "type": "-", "theta": 1.0, "scaling": "-", "sections": [], "window": 0,

@@ -20,7 +20,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 
 from chiasm_contract import cbor
 
-SCHEMA = 1
+SCHEMA = 2
 
 Value = str | int | float | bool | list[int]
 
@@ -48,6 +48,12 @@ class Weights(_Identity):
     projector: Digest
 
 
+class Model(_Identity):
+    """What no tensor says: the sizes, norms, activations and layer choices that use the weights."""
+
+    config: Digest
+
+
 class Processor(_Identity):
     """How a picture becomes pixels and a chat becomes tokens."""
 
@@ -70,6 +76,7 @@ class Compute(_Identity):
     """What the numbers in a block mean."""
 
     weights: Weights
+    model: Model
     processor: Processor
     position: Position
     compute_dtype: Word
@@ -125,6 +132,7 @@ _NUMBERS: dict[str, dict[str, int]] = {
         "weight_quantization": 13,
         "calibration": 14,
         "attention_numerics": 15,
+        "model.config": 16,
     },
     "repr": {
         "schema_version": 1,

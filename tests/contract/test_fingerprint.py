@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 COMPUTE: dict[str, Any] = {
     "weights": {"language": "a" * 64, "vision_encoder": "b" * 64, "projector": "c" * 64},
+    "model": {"config": "e" * 64},
     "processor": {"config": "d" * 64, "resize_backend": "pillow", "library_version": "13.0.1"},
     "position": {
         "type": "mrope",
@@ -70,9 +71,9 @@ REPRS = st.builds(
 
 
 # If one of these changes, every cache that was written before becomes unreadable: raise SCHEMA.
-GOLDEN_COMPUTE = "86c27f944461521eea154d92320cf964e789825f0835c7bf033210701f86dc39"
-GOLDEN_REPR = "2d5bf149cce8c38c9cfd356f6bdc3dd31a200e368d6b7f1dd0091ac4970f3047"
-GOLDEN_SCOPE = "c62cd33f67da7abbbddf04418567c8f848cf30ab00154ee983d0510a21b2b0ec"
+GOLDEN_COMPUTE = "6e812469ad46a89579cf136050af3c41430d46d2724651c4268bd13f5a923772"
+GOLDEN_REPR = "680c1c6686eea9417649308af477c7f3f74d92693a77cc57188fc1ba59fb48a4"
+GOLDEN_SCOPE = "40a3032c1048f43d1667799925e4524980e8b973ffd16be141c9feca71c4a2ef"
 SCOPE = {"tenant": "t" * 8, "adapter": "base", "track": "stable"}
 
 

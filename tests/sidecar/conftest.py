@@ -46,6 +46,7 @@ FIELDS: dict[str, Any] = {
     "compute.weights.language": "a" * 64,
     "compute.weights.vision_encoder": "b" * 64,
     "compute.weights.projector": "c" * 64,
+    "compute.model.config": "f" * 64,
     "compute.processor.config": "d" * 64,
     "compute.processor.resize_backend": "pillow 13.0.0",
     "compute.processor.library_version": "transformers 5.24.0",

@@ -72,5 +72,5 @@ def test_fields_of_another_schema(fields: dict[str, object]) -> None:
         compute_fp=sound.compute_fp, repr_fp=sound.repr_fp, incarnation="i", fields=fields
     )
     assert (
-        "fields is 'other ones', expected 'those of identity schema 1'" in judge({}, report).message
+        "fields is 'other ones', expected 'those of identity schema 2'" in judge({}, report).message
     )

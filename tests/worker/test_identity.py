@@ -32,9 +32,19 @@ def identity(
 
 @pytest.fixture
 def folder(tiny_folder: Callable[[str], Path], tmp_path: Path) -> Path:
-    for file in tiny_folder("qwen3-grouped").iterdir():
-        (tmp_path / file.name).write_bytes(file.read_bytes())
-    return tmp_path
+    return copied(tiny_folder("qwen3-grouped"), tmp_path)
+
+
+def copied(source: Path, target: Path) -> Path:
+    for file in source.iterdir():
+        (target / file.name).write_bytes(file.read_bytes())
+    return target
+
+
+def edit_config(folder: Path, section: str | None, field: str, value: object) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (config if section is None else config[section])[field] = value
+    (folder / "config.json").write_text(json.dumps(config))
 
 
 def changed(before: Identity, after: Identity) -> set[str]:
@@ -95,7 +105,49 @@ def test_positions_count(folder: Path):
     config = json.loads((folder / "config.json").read_text())
     config["text_config"]["rope_parameters"]["rope_theta"] = 500.0
     (folder / "config.json").write_text(json.dumps(config))
-    assert changed(before, identity(folder)) == {"compute.position.theta"}
+    assert changed(before, identity(folder)) == {"compute.position.theta", "compute.model.config"}
+
+
+@pytest.mark.parametrize(
+    ("name", "section", "field", "value"),
+    [
+        ("qwen3-grouped", "text_config", "rms_norm_eps", 1e-5),
+        ("qwen3-grouped", "vision_config", "hidden_act", "gelu"),
+        ("qwen3-grouped", None, "video_token_id", 1),
+        ("llava-clip-llama", None, "vision_feature_layer", -1),
+        ("llava-clip-llama", None, "vision_feature_select_strategy", "full"),
+    ],
+)
+def test_what_no_tensor_says_counts(
+    name: str,
+    section: str | None,
+    field: str,
+    value: object,
+    tiny_folder: Callable[[str], Path],
+    tmp_path: Path,
+):
+    folder = copied(tiny_folder(name), tmp_path)
+    before = identity(folder)
+    edit_config(folder, section, field, value)
+    assert changed(before, identity(folder)) == {"compute.model.config"}
+
+
+@pytest.mark.parametrize(
+    ("section", "field", "value"),
+    [
+        (None, "_name_or_path", "somebody/else"),
+        (None, "transformers_version", "4.0.0"),
+        ("text_config", "dtype", "float16"),
+        ("text_config", "eos_token_id", 7),
+        ("text_config", "use_cache", False),
+    ],
+)
+def test_names_versions_and_how_to_generate_do_not_count(
+    section: str | None, field: str, value: object, folder: Path
+):
+    before = identity(folder)
+    edit_config(folder, section, field, value)
+    assert changed(before, identity(folder)) == set()
 
 
 def test_precision_counts_in_numbers_and_bytes(folder: Path):

@@ -14,7 +14,16 @@ from importlib.metadata import version
 from typing import Any
 
 from chiasm_contract import fingerprint
-from chiasm_contract.fingerprint import Compute, Identity, KvDtype, Position, Processor, Repr, Scope
+from chiasm_contract.fingerprint import (
+    Compute,
+    Identity,
+    KvDtype,
+    Model,
+    Position,
+    Processor,
+    Repr,
+    Scope,
+)
 from chiasm_contract.fingerprint import Weights as WeightFields
 
 from chiasm_worker.kvcache.prefix_cache import root_key
@@ -25,6 +34,17 @@ RECORD_SCHEMA = 1
 LAYOUT = "block-major"
 # One tenant, no adapter, one track: the request does not carry others yet.
 SCOPE = Scope(tenant="shared", adapter="base", track="stable")
+# Of a model's configuration: what says nothing about the numbers (names, versions, how to generate
+# and train), and the type of the numbers, which has a field of its own.
+_NOT_MEANING = frozenset({
+    "_name_or_path", "transformers_version",
+    "dtype", "torch_dtype",
+    "bos_token_id", "eos_token_id", "pad_token_id",
+    "use_cache", "output_attentions", "output_hidden_states", "return_dict",
+    "chunk_size_feed_forward", "is_encoder_decoder",
+    "id2label", "label2id", "problem_type",
+    "initializer_factor", "initializer_range",
+})  # fmt: skip
 
 
 def build_identity(model: LoadedModel, spec: KVCacheSpec, attention_numerics: str) -> Identity:
@@ -37,6 +57,7 @@ def build_identity(model: LoadedModel, spec: KVCacheSpec, attention_numerics: st
             vision_encoder=model.digests.vision_encoder,
             projector=model.digests.projector,
         ),
+        model=Model(config=config_digest(model.config)),
         processor=Processor(
             config=processor_digest(model.processor),
             resize_backend=resize_backend(model.processor.image_processor),
@@ -85,6 +106,21 @@ def processor_digest(processor: Any) -> str:
         "tokenizer": json.loads(processor.tokenizer.backend_tokenizer.to_str()),
         "chat_template": processor.chat_template,
     }
+    return _digest(resolved)
+
+
+def config_digest(config: Any) -> str:
+    """64 hex digits over the model's configuration, its text and vision parts included."""
+    return _digest(_meaning(config.to_dict()))
+
+
+def _meaning(node: Any) -> Any:
+    if isinstance(node, dict):
+        return {key: _meaning(value) for key, value in node.items() if key not in _NOT_MEANING}
+    return node
+
+
+def _digest(resolved: object) -> str:
     data = json.dumps(resolved, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
     return hashlib.sha256(data.encode()).hexdigest()
 
