@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import itertools
 import json
 import random
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -29,16 +32,19 @@ from chiasm_contract.messages import (
     TokenEvent,
 )
 from chiasm_contract.metric_specs import specs_of
-from chiasm_worker.main import loading
-from chiasm_worker.server import WorkerState, create_app
+from chiasm_worker.main import loading, web_server
+from chiasm_worker.server import WorkerState
 from prometheus_client.parser import text_string_to_metric_families
 
 
 class Worker:
     """A running server and a client of it."""
 
-    def __init__(self, state: WorkerState, client: httpx.AsyncClient) -> None:
+    def __init__(
+        self, state: WorkerState, server: uvicorn.Server, client: httpx.AsyncClient
+    ) -> None:
         self.state = state
+        self.server = server
         self.client = client
 
     async def generate(
@@ -71,11 +77,7 @@ async def until(condition: Callable[[], bool]) -> None:
 @asynccontextmanager
 async def serving(config: WorkerConfig, wait: bool = True) -> AsyncIterator[Worker]:
     state = WorkerState(config)
-    server = uvicorn.Server(
-        uvicorn.Config(
-            create_app(state), uds=str(config.socket_path), lifespan="off", log_config=None
-        )
-    )
+    server = web_server(state)
     transport = httpx.AsyncHTTPTransport(uds=str(config.socket_path))
     async with (
         loading(state),
@@ -87,7 +89,7 @@ async def serving(config: WorkerConfig, wait: bool = True) -> AsyncIterator[Work
             await until(lambda: state.serving is not None or state.load_failure is not None)
             assert state.load_failure is None
         try:
-            yield Worker(state, client)
+            yield Worker(state, server, client)
         finally:
             server.should_exit = True
             await task
@@ -284,6 +286,38 @@ async def test_a_worker_that_loads_says_so(config: WorkerConfig):
         response = await worker.generate("hello")
         assert response.status_code == 503
         assert response.json()["code"] == "model_loading"
+
+
+@pytest.mark.parametrize(("seconds", "is_whole"), [(0.1, False), (60, True)])
+async def test_an_answer_has_its_time_after_the_order_to_stop(
+    seconds: float, is_whole: bool, config: WorkerConfig, monkeypatch: pytest.MonkeyPatch
+):
+    changes = {"shutdown_seconds": seconds}
+    async with serving(config.model_copy(update=changes)) as worker:
+        assert worker.state.serving is not None
+        runner = worker.state.serving.service.engine.runner
+        go_on = threading.Event()
+        run, count = runner.run, itertools.count()
+
+        def run_slowly(*arguments: Any) -> Any:
+            if next(count) > 2:
+                assert go_on.wait(60)
+            return run(*arguments)
+
+        monkeypatch.setattr(runner, "run", run_slowly)
+        content = body("hello", max_tokens=40)
+        lines = []
+        async with worker.client.stream("POST", "/generate", content=content) as response:
+            arriving = response.aiter_lines()
+            lines.append(await anext(arriving))
+            worker.server.should_exit = True
+            if is_whole:
+                await until(lambda: not worker.server.servers[0].sockets)
+                go_on.set()
+            with contextlib.suppress(httpx.RemoteProtocolError):
+                lines += [line async for line in arriving]
+            go_on.set()
+        assert (len(lines) == 41) == is_whole
 
 
 async def test_a_bug_is_500_without_detail(worker: Worker, monkeypatch: pytest.MonkeyPatch):

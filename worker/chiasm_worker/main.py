@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import socket
 from collections.abc import AsyncIterator
@@ -31,7 +32,6 @@ from chiasm_worker.settings import WorkerSettings
 
 logger = logging.getLogger(__name__)
 
-_GRACEFUL_SECONDS = 30
 _BYTES_PER_THREAD = 64 * 2**20
 _CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")
 
@@ -55,21 +55,25 @@ def run(config_path: Path) -> None:
 
 
 async def serve(config: WorkerConfig) -> None:
-    """Serve `config` until the server is told to stop."""
+    """Serve `config` until the server is told to stop and answers have ended or had their time."""
     state = WorkerState(config)
-    server = uvicorn.Server(
+    async with loading(state):
+        await web_server(state).serve()
+
+
+def web_server(state: WorkerState) -> uvicorn.Server:
+    """The server on the configured socket; answers get `shutdown_seconds` once it is to stop."""
+    return uvicorn.Server(
         uvicorn.Config(
             create_app(state),
-            uds=str(config.socket_path),
+            uds=str(state.config.socket_path),
             http="httptools",
             lifespan="off",
             access_log=False,
             log_config=None,
-            timeout_graceful_shutdown=_GRACEFUL_SECONDS,
+            timeout_graceful_shutdown=math.ceil(state.config.shutdown_seconds),
         )
     )
-    async with loading(state):
-        await server.serve()
 
 
 @asynccontextmanager
