@@ -15,7 +15,6 @@ LABEL_REVISION = f"{GROUP}/revision"
 ANNOTATION_APPLIED = f"{GROUP}/applied"
 LABEL_APP = "app.kubernetes.io/name"
 LABEL_INSTANCE = "app.kubernetes.io/instance"
-LABEL_COMPONENT = "app.kubernetes.io/component"
 LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
 APP = "chiasm"
 

@@ -361,7 +361,7 @@ async def test_pictures_are_let_go_before_the_first_token(
 
 
 async def test_a_request_that_cannot_be_queued_ends_alone(
-    worker: Worker, monkeypatch: pytest.MonkeyPatch
+    worker: Worker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     def broken(*_: Any) -> None:
         raise RuntimeError("no such tokenizer")
@@ -369,6 +369,7 @@ async def test_a_request_that_cannot_be_queued_ends_alone(
     monkeypatch.setattr("chiasm_worker.engine.engine.Detokenizer", broken)
     (failure,) = events(await worker.generate("hello"))
     assert "failed on this request" in failure.error.message
+    assert "Request same for all.0 cannot be queued" in caplog.text
     monkeypatch.undo()
     assert (await worker.generate("hello")).status_code == 200
 

@@ -72,7 +72,8 @@ class Generation:
             del pictures  # The files would else stay in memory until the answer ends.
             params = self._params(head, prompt)
             # Closed here and now when the caller leaves: that is what aborts the request.
-            async with aclosing(self._service.generate(prompt, params, inputs)) as batches:
+            running = self._service.generate(head.request_id, prompt, params, inputs)
+            async with aclosing(running) as batches:
                 async for batch in batches:
                     yield [event for progress in batch for event in self._events(progress)]
 

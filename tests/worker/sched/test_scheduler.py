@@ -258,11 +258,11 @@ def test_nothing_leaks_over_thousands_of_random_cancels(num_blocks: int, caching
                 sched.add(new)
         if sched.has_requests:
             num_cancels += random_step(sched, rng)
-        for victim in [r for r in sched.requests() if rng.random() < 0.1]:
+        for victim in [r for r in (*sched._running, *sched._waiting) if rng.random() < 0.1]:
             sched.finish(victim, FinishReason.ABORT)
             num_cancels += 1
         sched._pool.check()
-    for rest in sched.requests():
+    for rest in [*sched._running, *sched._waiting]:
         sched.finish(rest, FinishReason.ABORT)
     sched._pool.check()
     assert sched._pool.num_used == 0

@@ -82,14 +82,15 @@ class EngineService:
             self._mean_seconds += 0.1 * (self._loop.time() - started - self._mean_seconds)
 
     async def generate(
-        self, prompt: Prompt, params: SamplingParams, inputs: Sequence[EncoderInputs]
+        self, name: str, prompt: Prompt, params: SamplingParams, inputs: Sequence[EncoderInputs]
     ) -> AsyncGenerator[list[Progress]]:
         """Batches of progress, the last of which holds the request's end.
 
         Leaving the iteration early aborts the request. The first `anext` already validates.
         Raises: ClientFault when the request cannot run here, Unavailable when the engine stops.
         """
-        request_id = f"r{next(self._ids)}"
+        # What the caller calls a request, for the log, made unique.
+        request_id = f"{name}.{next(self._ids)}"
         request = self.engine.make_request(request_id, prompt, params)
         if self._has_given_up:  # Nobody would wake this request any more.
             raise Unavailable("The engine stopped before the answer began; ask again.")

@@ -174,10 +174,6 @@ class Scheduler:
             if held is not None:
                 self._media_cache.take_back(held)
 
-    def requests(self) -> Sequence[Request]:
-        """All requests that are not finished."""
-        return [*self._running, *self._waiting]
-
     def _place_or_preempt(
         self, request: Request, budget: int, batch: ScheduledBatch
     ) -> Chunk | None:
