@@ -18,6 +18,7 @@ from chiasm_contract.errors import (
     Unavailable,
 )
 from chiasm_contract.messages import ErrorEvent, FinishEvent, TokenEvent
+from chiasm_sidecar.front_door import bodies, chat
 
 from tests.sidecar.conftest import (
     ANSWER,
@@ -138,14 +139,17 @@ async def test_body_too_large(start_pod: StartPod, announced: bool) -> None:
         assert "larger than 1024 bytes" in (await answer.json())["error"]["message"]
 
 
-async def test_bodies_on_their_way_are_limited_together(start_pod: StartPod) -> None:
-    pod = await start_pod(max_body_bytes=2**16)
+async def test_bodies_on_their_way_are_limited_together(
+    start_pod: StartPod, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bodies, "MIN_HELD_BYTES", 0)
+    pod = await start_pod(max_body_bytes=2**18)
     address = f"{pod.url}/v1/chat/completions"
     go_on = asyncio.Event()
     arrived = asyncio.Queue[None]()
 
     async def slowly() -> AsyncIterator[bytes]:
-        yield b" " * 60_000
+        yield b" " * 240_000
         arrived.put_nowait(None)
         await go_on.wait()
         yield json.dumps(question()).encode()
@@ -157,13 +161,13 @@ async def test_bodies_on_their_way_are_limited_together(start_pod: StartPod) -> 
     early = [asyncio.create_task(post()) for _ in range(2)]
     for _ in early:
         await arrived.get()
-    async with pod.http.post(address, data=b" " * 60_000) as answer:
+    async with pod.http.post(address, data=b" " * 240_000) as answer:
         assert answer.status == 429
         assert answer.headers["retry-after"] == "1"
         assert "at once" in (await answer.json())["error"]["message"]
     go_on.set()
     assert await asyncio.gather(*early) == [200, 200]
-    assert (await pod.chat(b" " * 60_000 + json.dumps(question()).encode()))[0] == 200
+    assert (await pod.chat(b" " * 240_000 + json.dumps(question()).encode()))[0] == 200
 
 
 async def test_a_faulty_picture_is_named_by_its_place(pod: Pod) -> None:
@@ -265,8 +269,15 @@ async def test_time_limit(start_pod: StartPod) -> None:
         await pod.worker.abandoned.wait()
 
 
-async def test_body_that_does_not_arrive(start_pod: StartPod) -> None:
-    pod = await start_pod(request_timeout_seconds=0.2)
+@pytest.mark.parametrize(("request_seconds", "body_seconds"), [(0.2, 60), (600, 0.2)])
+async def test_body_that_does_not_arrive(
+    start_pod: StartPod,
+    monkeypatch: pytest.MonkeyPatch,
+    request_seconds: float,
+    body_seconds: float,
+) -> None:
+    monkeypatch.setattr(chat, "MAX_BODY_SECONDS", body_seconds)
+    pod = await start_pod(request_timeout_seconds=request_seconds)
 
     async def pieces() -> AsyncIterator[bytes]:
         yield b"{"

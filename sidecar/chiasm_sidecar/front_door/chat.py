@@ -36,6 +36,8 @@ log = logging.getLogger("chiasm.sidecar.chat")
 access = logging.getLogger("chiasm.sidecar.access")
 
 CLIENT_CLOSED = 499
+# A body that is on its way holds memory that others wait for.
+MAX_BODY_SECONDS = 60.0
 # Parsing more than this takes longer than a hop to a thread costs.
 _INLINE_BODY_BYTES = 256 * 1024
 _IMAGE_PARAM = re.compile(r"images\[(\d{1,3})\]")
@@ -100,7 +102,7 @@ class ChatEndpoint:
 
     async def _read(self, exchange: Exchange, headers: Headers, held: HeldBody) -> bytes:
         """The whole body."""
-        seconds = self._config.request_timeout_seconds
+        seconds = min(MAX_BODY_SECONDS, self._config.request_timeout_seconds)
         try:
             async with asyncio.timeout(seconds):
                 body = await held.read(exchange.receive, headers.get("content-length", ""))
