@@ -1,9 +1,10 @@
 """May this pod serve, and if not, why: the one place that decides.
 
 Ready = the worker is healthy, its identity is the expected one, and the built-in question has gone
-through the model, with a picture unless the pod takes none. All three are asked again as long as the process lives; a new incarnation of the worker
-starts from nothing. A worker that is slow to answer (one core, a long prefill) is not gone: only
-`_MAX_SILENT_CHECKS` silent checks in a row are, while a refused connection counts at once.
+through the model, with a picture unless the pod takes none. All three are asked again as long as
+the process lives; a new incarnation of the worker starts from nothing. A worker that is slow to
+answer (one core, a long prefill) is not gone: only `_MAX_SILENT_CHECKS` silent checks in a row are,
+while a refused connection counts at once.
 
 Invariant: `admission` is set exactly when `state.ready` is true.
 """
@@ -35,6 +36,11 @@ _MAX_SILENT_CHECKS = 3
 _RETRY_AFTER_SECONDS = 2
 
 MODEL_LOAD_FAILED = "model_load_failed"
+
+_PUBLIC_MESSAGES: dict[PodReason, str] = {
+    "ModelLoadFailed": "The model could not be loaded; the pod's state says why.",
+    "IdentityMismatch": "The model is not the expected one; the pod's state says in what.",
+}
 
 
 @dataclass(frozen=True)
@@ -79,10 +85,8 @@ class Readiness:
 
     @property
     def public_message(self) -> str:
-        """The state's message for clients: why a model cannot be loaded may name paths."""
-        if self.state.reason == "ModelLoadFailed":
-            return "The model could not be loaded; the pod's state says why."
-        return self.state.message
+        """The state's message for clients: without the paths and digests that it may name."""
+        return _PUBLIC_MESSAGES.get(self.state.reason, self.state.message)
 
     @property
     def routable(self) -> bool:
@@ -128,6 +132,10 @@ class Readiness:
                 self._not_serving(error)
         except ChiasmError as error:
             self._not_serving(error)
+        except Exception:
+            # The task that checks is awaited at the end only; ended, it would leave the last state.
+            log.exception("a check failed")
+            self._set("WorkerUnavailable", "The sidecar failed to check its worker; this is a bug.")
 
     def _not_serving(self, error: ChiasmError) -> None:
         if error.code == MODEL_LOAD_FAILED:

@@ -7,6 +7,7 @@ import io
 import pytest
 from chiasm_contract.config import ImageLimits
 from chiasm_contract.errors import InvalidRequest, Unavailable
+from chiasm_sidecar import readiness
 from PIL import Image
 
 from tests.sidecar.conftest import ScriptedWorker, StartPod, cut, identity, question
@@ -71,11 +72,14 @@ async def test_other_identity_never_serves(start_pod: StartPod) -> None:
     expected = {"compute.compute_dtype": "bfloat16", "compute.position.theta": 10000.0}
     pod = await start_pod(wait_for="IdentityMismatch", expected_identity=expected)
     state = await pod.until("IdentityMismatch")
-    assert "compute.compute_dtype is 'float32', expected 'bfloat16'" in state["message"]
-    assert "theta" not in state["message"]
+    told = pod.sidecar.readiness.state.message
+    assert "compute.compute_dtype is 'float32', expected 'bfloat16'" in told
+    assert "theta" not in told
+    assert "float32" not in state["message"]
     status, answer = await pod.chat(question())
     assert status == 503
-    assert "compute.compute_dtype" in answer["error"]["message"]
+    assert "not the expected one" in answer["error"]["message"]
+    assert "compute_dtype" not in answer["error"]["message"]
     assert pod.worker.requests == []
     assert await pod.metric('chiasm_sidecar_identity_checks_total{outcome="reject"}') >= 1
     assert await pod.metric("chiasm_sidecar_ready") == 0
@@ -84,7 +88,7 @@ async def test_other_identity_never_serves(start_pod: StartPod) -> None:
 async def test_other_model_never_serves(worker: ScriptedWorker, start_pod: StartPod) -> None:
     worker.model_id = "other"
     pod = await start_pod(wait_for="IdentityMismatch")
-    assert "'other', expected 'demo'" in (await pod.until("IdentityMismatch"))["message"]
+    assert "'other', expected 'demo'" in pod.sidecar.readiness.state.message
 
 
 async def test_failing_picture(worker: ScriptedWorker, start_pod: StartPod) -> None:
@@ -123,6 +127,38 @@ async def test_identity_that_changes_in_a_running_worker(start_pod: StartPod) ->
     pod.worker.identity = identity("one", **{"compute.compute_dtype": "float16"})
     pod.sidecar.readiness.doubt()
     await pod.until("IdentityMismatch")
+
+
+async def test_a_bug_in_a_check_is_not_ready_and_does_not_end_the_checks(
+    start_pod: StartPod, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pod = await start_pod()
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("bug")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(readiness, "judge", broken)
+        pod.sidecar.readiness.doubt()
+        await pod.until("WorkerUnavailable")
+        assert (await pod.chat(question()))[0] == 503
+    await pod.until("Ready")
+
+
+async def test_a_bug_is_answered_in_openais_form(
+    start_pod: StartPod, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pod = await start_pod()
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("secret")
+
+    monkeypatch.setattr(readiness.Readiness, "require", broken)
+    async with pod.http.get(f"{pod.url}/v1/models") as response:
+        assert response.status == 500
+        error = (await response.json())["error"]
+    assert (error["type"], error["code"]) == ("server_error", "internal_error")
+    assert "secret" not in error["message"]
 
 
 async def test_state_is_what_the_operator_reads(start_pod: StartPod) -> None:

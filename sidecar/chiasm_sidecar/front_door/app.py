@@ -138,6 +138,10 @@ def _bare(title: str) -> FastAPI:
         response.headers.update(error.headers or {})
         return response
 
+    @app.exception_handler(Exception)
+    async def on_bug(_request: Request, _error: Exception) -> Response:
+        return _fault(ChiasmError("The server failed on this request; this is a bug."), 500)
+
     return app
 
 
