@@ -57,6 +57,8 @@ CHILD_KINDS = (
     Kind("PodDisruptionBudget", "policy/v1", "poddisruptionbudgets"),
     Kind("NetworkPolicy", "networking.k8s.io/v1", "networkpolicies"),
 )
+# Of the others there is always one, named like its owner, and it goes with its owner.
+PRUNED_KINDS = frozenset({"ConfigMap", "PodDisruptionBudget"})
 _BY_KIND = {kind.kind: kind for kind in (*CHILD_KINDS, RESOURCE, POD, EVENT)}
 
 # (API group, resource) -> verbs. Applying an object that is not there yet is "create" as well.
@@ -66,7 +68,10 @@ PERMISSIONS: Mapping[tuple[str, str], tuple[str, ...]] = {
     # Needed to set blockOwnerDeletion where OwnerReferencesPermissionEnforcement is on.
     (names.GROUP, f"{names.PLURAL}/finalizers"): ("update",),
     **{
-        (kind.group, kind.plural): ("get", "list", "watch", "create", "patch", "delete")
+        (kind.group, kind.plural): (
+            *("get", "list", "watch", "create", "patch"),
+            *(("delete",) if kind.kind in PRUNED_KINDS else ()),
+        )
         for kind in CHILD_KINDS
     },
     (POD.group, POD.plural): ("list", "watch"),

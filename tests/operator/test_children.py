@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from chiasm_contract import names
 from chiasm_contract.conditions import Reason
+from chiasm_operator.cluster import CHILD_KINDS, PERMISSIONS, PRUNED_KINDS
 from chiasm_operator.reconcile import children
 from chiasm_operator.reconcile.observed import Observed, key_of
 from chiasm_operator.reconcile.ownership import Owner, owner
@@ -159,3 +160,17 @@ def test_a_rollout_under_way_is_not_complete(
     assert children.rollout_complete(target, observed)
     assert not children.rollout_complete(target, with_child(observed, "Deployment", change))
     assert not children.rollout_complete(target, Observed())
+
+
+def test_what_may_not_be_deleted_is_never_planned_for_it(
+    make_target: MakeTarget, make_observed: MakeObserved
+) -> None:
+    target = make_target()
+    observed = make_observed(target)
+    for kind in (kind for kind in CHILD_KINDS if kind.kind not in PRUNED_KINDS):
+        assert "delete" not in PERMISSIONS[kind.group, kind.plural]
+        second = copy.deepcopy(observed.child(kind.kind, target.name))
+        assert second is not None
+        second["metadata"]["name"] = "second"
+        more = replace(observed, children=(*observed.children, second))
+        assert plan(target, more).delete == ()

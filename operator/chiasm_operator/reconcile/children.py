@@ -57,9 +57,10 @@ def rollout_complete(target: Target, observed: Observed) -> bool:
 
 
 def _prunable(live: Manifest, target: Target, observed: Observed) -> bool:
-    """A ConfigMap stays while a pod of its revision may still be (re)started."""
+    """Only of two kinds is there ever one too many: the budget of a single pod, and the ConfigMap
+    of an older revision, which stays while a pod of that revision may still be (re)started."""
     if live["kind"] != "ConfigMap":
-        return True
+        return bool(live["kind"] == "PodDisruptionBudget")
     in_use = {revision_of(pod) for pod in observed.pods if is_active(pod)}
     return revision_of(live) not in in_use and rollout_complete(target, observed)
 
