@@ -75,6 +75,7 @@ class PodTemplate(ApiModel):
     service_account_annotations: Words = Field(
         default_factory=dict,
         max_length=64,
-        description="Annotations of the pods' ServiceAccount, such as a cloud role.",
+        description="Annotations of the pods' ServiceAccount, such as one by which the "
+        "kubelet gets credentials for an image registry; pods have no token of it and no network.",
         json_schema_extra=_NOT_OURS,
     )

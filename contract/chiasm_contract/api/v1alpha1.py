@@ -223,7 +223,10 @@ class Device(ApiModel):
     )
 
     type: Literal["cpu", "nvidia", "amd"] = Field(
-        default="cpu", description="nvidia asks for one nvidia.com/gpu, amd for one amd.com/gpu."
+        default="cpu",
+        description="nvidia asks for one nvidia.com/gpu, amd for one amd.com/gpu. The worker image "
+        "that comes with Chiasm runs on cpu and nvidia; amd needs one of your own with PyTorch for "
+        "ROCm, named in the chart's images.worker.",
     )
     resource_name: (
         Annotated[str, StringConstraints(max_length=253, pattern=r"^[a-z0-9.-]+/[A-Za-z0-9._-]+$")]
