@@ -48,7 +48,7 @@ def revision(spec: Spec, images: Images) -> str:
 def _known_identity(spec: Spec) -> Mapping[str, Value]:
     """What is known of the built-in model; nothing of one that is not there, which render names."""
     builtin = spec.model.source.builtin
-    if builtin not in builtin_models():
+    if builtin is None or builtin not in builtin_models():
         return {}
     return builtin_identity(builtin, spec.engine.dtype)
 
