@@ -174,7 +174,11 @@ class Engine(ApiModel):
         json_schema_extra=at_least("1Mi"),
     )
     max_model_len: int = Field(
-        default=2048, ge=16, le=2**20, description="Prompt and answer together, in tokens."
+        default=2048,
+        ge=16,
+        le=2**20,
+        description="Prompt and answer together, in tokens. A model made for fewer keeps its own "
+        "limit; `/v1/models` says which holds.",
     )
     max_num_seqs: int = Field(
         default=16, ge=1, le=4096, description="Requests that are computed at the same time."
