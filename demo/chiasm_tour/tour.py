@@ -93,7 +93,7 @@ def closing_words(cluster: AnyCluster, console: Console) -> str:
     """How long it took, and what to try next."""
     return textwrap.dedent(f"""\
         Everything is up ({console.total_seconds():.0f} s). Try next:
-          make ask IMAGE=demo/pictures/shelf-01.png Q="How many triangles are there?"
+          make ask IMAGE=demo/pictures/shelf-01.png Q="What is at the top left?"
           {cluster.kubectl_command} get pods
           {cluster.kubectl_command} describe mmi {RESOURCE}
           make down        removes everything again""")

@@ -6,6 +6,7 @@ import base64
 import json
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +133,26 @@ def test_traffic_goes_on_without_the_operator(
     rollout = ("rollout", "status", "deployment", "-n", tour.SYSTEM_NAMESPACE, "--timeout=90s")
     demo_cluster.kubectl(*rollout)
     assert demo_cluster.kubectl("get", "pods", "-o", "name") == pods_before
+
+
+def test_deleted_pods_lose_no_request(demo_cluster: LocalCluster, client: openai.OpenAI) -> None:
+    """A client that keeps its connection, as pools do, and repeats nothing, sees no fault."""
+    row = SAMPLES[0]
+    messages = user_turn(asking.PICTURES / row["picture"], row["text"])
+    listed = ("get", "pods", "-l", f"chiasm.dev/name={tour.RESOURCE}", "-o", "name")
+    state = ("get", "mmi", tour.RESOURCE, "-o", "jsonpath={.status.ready}")
+    whole = demo_cluster.kubectl(*state)
+
+    def answers_and_is_replaced(pod: str) -> bool:
+        for _ in range(5):
+            client.chat.completions.create(
+                model=tour.RESOURCE, messages=messages, temperature=0, max_tokens=16
+            )
+        return pod not in demo_cluster.kubectl(*listed) and demo_cluster.kubectl(*state) == whole
+
+    for pod in demo_cluster.kubectl(*listed).split():
+        demo_cluster.kubectl("delete", pod, "--wait=false")
+        eventually(partial(answers_and_is_replaced, pod), f"{pod} should be replaced", 240)
 
 
 MISSING_PATH = """
