@@ -1,4 +1,4 @@
-"""The test cluster, shared by every part's marked tests: started once, stopped if we started it.
+"""The test cluster, shared by every part's marked tests: started empty, stopped at the end.
 
 CHIASM_TEST_KUBECONFIG names another cluster to use; nothing is started or stopped then.
 """
@@ -33,12 +33,11 @@ def kubeconfig() -> Iterator[Path]:
     if given:
         yield Path(given)
         return
-    was_up = chiasm_cluster("kubeconfig", "--name", CLUSTER_NAME).returncode == 0
+    chiasm_cluster("down", "--name", CLUSTER_NAME)  # what an interrupted run left
     started = chiasm_cluster("up", "--name", CLUSTER_NAME)
     assert started.returncode == 0, started.stderr
     yield Path(chiasm_cluster("kubeconfig", "--name", CLUSTER_NAME).stdout.strip())
-    if not was_up:
-        chiasm_cluster("down", "--name", CLUSTER_NAME)
+    chiasm_cluster("down", "--name", CLUSTER_NAME)
 
 
 @pytest.fixture(scope="session")

@@ -34,7 +34,7 @@ from chiasm_demo.shipping import ship
 from chiasm_demo.tokenizer import build_tokenizer
 from chiasm_demo.training import Plan, run_stage
 
-NUM_SHARDS = 1200
+NUM_SHARDS = 2400
 _PLANS = {
     "language": Plan(2000, muon_rate=5e-3, adam_rate=1e-3),
     "perception": Plan(3000, muon_rate=3e-3, adam_rate=1.5e-3),

@@ -114,25 +114,34 @@ def sample_price(rng: random.Random) -> str:
     return f"{leading}{digits[0]}.{digits[2]}{digits[3]}"
 
 
-def sample_item(rng: random.Random) -> Item:
-    """One random item; two of three carry a price."""
-    price = sample_price(rng) if rng.random() < 2 / 3 else None
+def sample_item(rng: random.Random, priced_share: float = 2 / 3) -> Item:
+    """One random item; `priced_share` of all carry a price."""
+    price = sample_price(rng) if rng.random() < priced_share else None
     return Item(rng.choice(SHAPES), rng.choice(COLOURS), price)
 
 
-def sample_scene(rng: random.Random, width: int | None = None, height: int | None = None) -> Scene:
-    """One random shelf; sides that are not given are drawn from `SIDES`."""
+def sample_scene(
+    rng: random.Random, width: int | None = None, height: int | None = None, *, full: bool = False
+) -> Scene:
+    """One random shelf; sides that are not given are drawn from `SIDES`.
+
+    A `full` shelf has hardly an empty cell and a price on nearly everything: more to read.
+    """
     width = rng.choice(SIDES) if width is None else width
     height = rng.choice(SIDES) if height is None else height
     num_rows = _sample_count(rng, height)
     num_columns = _sample_count(rng, width)
-    occupied = rng.uniform(0.5, 1.0)
+    occupied = rng.uniform(0.9, 1.0) if full else rng.uniform(0.5, 1.0)
+    priced_share = 0.95 if full else 2 / 3
     cells: list[list[Item | None]] = [
-        [sample_item(rng) if rng.random() < occupied else None for _ in range(num_columns)]
+        [
+            sample_item(rng, priced_share) if rng.random() < occupied else None
+            for _ in range(num_columns)
+        ]
         for _ in range(num_rows)
     ]
     if all(item is None for row in cells for item in row):
-        cells[rng.randrange(num_rows)][rng.randrange(num_columns)] = sample_item(rng)
+        cells[rng.randrange(num_rows)][rng.randrange(num_columns)] = sample_item(rng, priced_share)
     return Scene(width, height, tuple(tuple(row) for row in cells))
 
 

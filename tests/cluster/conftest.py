@@ -144,6 +144,7 @@ def make_cluster() -> Iterator[Callable[[str], RunningCluster]]:
     made: list[str] = []
 
     def make(name: str) -> RunningCluster:
+        chiasm_cluster("down", "--name", name)  # what an interrupted run left
         made.append(name)
         return RunningCluster(name)
 
@@ -156,6 +157,7 @@ def make_cluster() -> Iterator[Callable[[str], RunningCluster]]:
 def two_nodes() -> Iterator[RunningCluster]:
     """A cluster of two nodes with the operator's image, whose Python serves as a test program."""
     cluster = RunningCluster("selftest")
+    chiasm_cluster("down", "--name", cluster.name)  # what an interrupted run left
     cluster.up(num_nodes=2)
     chiasm_cluster("load", "--name", cluster.name, "operator")
     yield cluster

@@ -15,6 +15,7 @@ NAME = "chiasm-e2e"
 def demo_cluster() -> Iterator[LocalCluster]:
     """The cluster after `make demo` went through on it; removed at the end."""
     cluster = LocalCluster(NAME)
+    cluster.down()  # what an interrupted run left
     try:
         tour.demo(cluster)
         yield cluster
