@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from dataclasses import dataclass
 from pathlib import Path
 
 import openai
+from chiasm_cli import ask as ask_command
+from chiasm_cli.errors import CliError
 
 from chiasm_tour.console import TourError
 
 PICTURES = Path(__file__).resolve().parent.parent / "pictures"
-MEDIA_TYPES = {b"\x89PNG": "image/png", b"\xff\xd8\xff": "image/jpeg"}
 
 
 @dataclass(frozen=True)
@@ -40,17 +40,14 @@ def sample_questions(limit: int) -> list[Question]:
 
 
 def data_url(image: Path) -> str:
-    """`image` as a data URL.
+    """`image` as an address that carries it.
 
-    Raises: TourError when it does not exist or is neither PNG nor JPEG.
+    Raises: TourError when it does not exist or is no picture.
     """
-    if not image.is_file():
-        raise TourError(f"{image} is not a file; give the path of a PNG or JPEG picture.")
-    data = image.read_bytes()
-    for magic, media_type in MEDIA_TYPES.items():
-        if data.startswith(magic):
-            return f"data:{media_type};base64,{base64.b64encode(data).decode()}"
-    raise TourError(f"{image} is neither a PNG nor a JPEG picture.")
+    try:
+        return ask_command.data_url(image)
+    except CliError as error:
+        raise TourError(str(error)) from error
 
 
 def ask(base_url: str, model: str, question: Question) -> str:
