@@ -66,8 +66,8 @@ class Prompt:
 
     @property
     def num_media_tokens(self) -> int:
-        """Tokens that stand for media."""
-        return sum(span.item.num_tokens for span in self.spans)
+        """Tokens from the first to the last of each media item, separators between them too."""
+        return sum(span.end - span.start for span in self.spans)
 
 
 @dataclass(slots=True, eq=False)

@@ -83,6 +83,12 @@ def test_another_picture_behind_the_same_tokens_is_a_miss(other: MediaSpan):
     assert hits(pool, TOKENS) == []
 
 
+def test_other_separators_behind_the_same_tokens_are_a_miss():
+    other = replace(SPAN, runs=((0, 2), (4, 4)))
+    # Block 0 holds the item's first row either way.
+    assert hits(filled(TOKENS, (SPAN,)), TOKENS, (other,)) == [0]
+
+
 @pytest.mark.parametrize("field", [0, 1, 2], ids=["compute", "repr", "scope"])
 def test_another_fingerprint_shares_nothing(field: int):
     parts = ["a" * 64, "b" * 64, "c" * 64]
@@ -117,17 +123,40 @@ def test_hits_are_exactly_the_common_full_blocks(first: list[int], second: list[
     assert hits(filled(first), second) == list(range(common))
 
 
-@given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 9)), max_size=3), st.integers(1, 8))
-def test_runs_cover_every_media_token_once(places: list[tuple[int, int]], block_size: int):
-    spans, at = [], 0
-    for gap, length in places:
-        item = replace(ITEM, num_tokens=length)
-        spans.append(MediaSpan(item, at + gap, b"p" * 32))
+RUNS = st.lists(st.tuples(st.integers(0, 5), st.integers(1, 4)), min_size=1, max_size=4)
+
+
+@given(st.lists(st.tuples(st.integers(0, 40), RUNS), max_size=3), st.integers(1, 8))
+def test_runs_cover_every_media_token_once(
+    places: list[tuple[int, list[tuple[int, int]]]], block_size: int
+):
+    spans: list[MediaSpan] = []
+    expected, at = [], 0
+    for gap, pieces in places:
+        start, runs, row = at + gap, [], 0
+        offset = -pieces[0][0]  # A span begins with its first encoder token.
+        for separators, length in pieces:
+            offset += separators
+            runs.append((offset, length))
+            expected += [(start + offset + i, row + i) for i in range(length)]
+            offset, row = offset + length, row + length
+        item = replace(ITEM, num_tokens=row)
+        spans.append(MediaSpan(item, start, b"p" * 32, tuple(runs)))
         at = spans[-1].end
+        assert at == expected[-1][0] + 1
     covered = [
         (block * block_size + run.offset_in_block + i, run.offset_in_item + i)
         for block in range(at // block_size + 1)
         for run in media_runs(spans, block * block_size, (block + 1) * block_size)
         for i in range(run.length)
     ]
-    assert covered == [(span.start + i, i) for span in spans for i in range(span.item.num_tokens)]
+    assert covered == expected
+
+
+@pytest.mark.parametrize(
+    "runs", [((0, 4), (5, 1)), ((1, 6),), ((0, 3), (2, 3)), ((0, 6), (7, 0))],
+    ids=["too few", "late", "overlapping", "empty"],
+)  # fmt: skip
+def test_runs_that_do_not_hold_the_whole_item_are_refused(runs: tuple[tuple[int, int], ...]):
+    with pytest.raises(ValueError, match="The runs"):
+        MediaSpan(ITEM, 3, b"p" * 32, runs)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from chiasm_worker.kvcache.block_pool import BlockPool
@@ -30,27 +30,57 @@ class MediaIdentity:
     modality: str
     digest: bytes  # sha256 of the canonical pixels
     grid: tuple[int, ...]  # what the encoder made of the size: (t, h, w) or (h, w)
-    num_tokens: int
+    num_tokens: int  # rows of the encoder's output
     compression: int = 1  # language tokens are divided by this
 
 
 @dataclass(frozen=True, slots=True)
 class MediaSpan:
-    """Where a media item stands in a prompt."""
+    """Where a media item stands in a prompt, from its first to its last encoder token.
+
+    Between them may stand ordinary tokens (row separators, times of frames), which have word
+    embeddings like any text; the runs say exactly which tokens take the encoder's output.
+    """
 
     item: MediaIdentity
     start: int
-    position_digest: bytes  # sha256 of the item's position ids in this prompt
+    position_digest: bytes  # sha256 of the position ids from start to end in this prompt
+    # (offset from start, length) of each unbroken run of encoder tokens; empty: all in one run.
+    runs: tuple[tuple[int, int], ...] = ()
+
+    def __post_init__(self) -> None:
+        runs = self.runs or ((0, self.item.num_tokens),)
+        object.__setattr__(self, "runs", runs)
+        num_rows, end = sum(length for _, length in runs), 0
+        for offset, length in runs:
+            if offset < end or length < 1:
+                raise ValueError(f"The runs {runs} of a media item overlap or are empty.")
+            end = offset + length
+        if runs[0][0] != 0 or num_rows != self.item.num_tokens:
+            raise ValueError(
+                f"The runs {runs} begin at {runs[0][0]} and hold {num_rows} tokens; they must "
+                f"begin at 0 and hold the item's {self.item.num_tokens}."
+            )
 
     @property
     def end(self) -> int:
         """First token after the item."""
-        return self.start + self.item.num_tokens
+        return self.start + sum(self.runs[-1])
+
+    def pieces(self, first: int, last: int) -> Iterator[tuple[int, int, int]]:
+        """(token, encoder row, length) of each run's part in the prompt tokens first..last-1."""
+        row = 0
+        for offset, length in self.runs:
+            start = self.start + offset
+            begin, end = max(first, start), min(last, start + length)
+            if begin < end:
+                yield begin, row + begin - start, end - begin
+            row += length
 
 
 @dataclass(frozen=True, slots=True)
 class MediaRun:
-    """The part of a media item that falls into one block."""
+    """An unbroken part of a media item inside one block: which of its encoder's rows, and where."""
 
     item: MediaIdentity
     offset_in_block: int
@@ -103,20 +133,17 @@ def root_key(compute_fp: str, repr_fp: str, scope_fp: str) -> bytes:
 
 def media_runs(spans: Sequence[MediaSpan], start: int, end: int) -> tuple[MediaRun, ...]:
     """The pieces of `spans` (in prompt order) inside the tokens start..end-1."""
-    runs = []
-    for span in spans:
-        first, last = max(start, span.start), min(end, span.end)
-        if first < last:
-            runs.append(
-                MediaRun(
-                    item=span.item,
-                    offset_in_block=first - start,
-                    offset_in_item=first - span.start,
-                    length=last - first,
-                    position_digest=span.position_digest,
-                )
-            )
-    return tuple(runs)
+    return tuple(
+        MediaRun(
+            item=span.item,
+            offset_in_block=token - start,
+            offset_in_item=row,
+            length=length,
+            position_digest=span.position_digest,
+        )
+        for span in spans
+        for token, row, length in span.pieces(start, end)
+    )
 
 
 def block_content(
