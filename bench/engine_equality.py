@@ -193,6 +193,7 @@ def main() -> None:
         {
             "num_runs": sum(m["num_runs"] for m in models.values()),
             "token_mismatches": sum(m["token_mismatches"] for m in models.values()),
+            "families": sorted({tiny.family for tiny in TINY_MODELS}),
             "num_models": len(models),
             "seed": args.seed,
             "num_cores": os.cpu_count(),

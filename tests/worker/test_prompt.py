@@ -11,7 +11,7 @@ import torch
 from chiasm_contract.errors import InvalidRequest
 from chiasm_contract.messages import ChatMessage, ImagePart, TextPart
 from chiasm_worker.equality import Conversation, Prepared, Reference, ask
-from chiasm_worker.models.tiny import QWEN_TEMPLATE
+from chiasm_worker.models.tiny.qwen_vl import TEMPLATE as QWEN_TEMPLATE
 from chiasm_worker.prompt import PromptBuilder
 from hypothesis import example, given, settings
 from hypothesis import strategies as st

@@ -35,7 +35,6 @@ class PromptBuilder:
         self._processor: Any = model.processor
         self._tokenizer: Any = model.processor.tokenizer
         self._image_token: str = model.processor.image_token
-        self._image_token_id: int = model.processor.image_token_id
         template = str(model.processor.chat_template or "")
         if not template:
             raise ValueError(
@@ -62,20 +61,20 @@ class PromptBuilder:
             if isinstance(part, ImagePart)
         ]
         token_ids = self._tokenize(self._expand(self._render(messages), placed))
-        starts = self._find_runs(token_ids, placed)
+        places = find_runs(token_ids, placed)
         positions = self._model.family.positions(
             len(token_ids),
             [
-                PlacedItem(start, item.identity.num_tokens, item.identity.grid)
-                for start, item in zip(starts, placed, strict=True)
+                PlacedItem(start, item.identity.num_tokens, item.identity.grid, runs)
+                for (start, runs), item in zip(places, placed, strict=True)
             ],
             self._model.config,
         )
         spans = []
-        for start, item in zip(starts, placed, strict=True):
-            part = positions[:, start : start + item.identity.num_tokens]
+        for (start, runs), item in zip(places, placed, strict=True):
+            part = positions[:, start : start + sum(runs[-1])]
             digest = hashlib.sha256(part.astype("<i8").tobytes()).digest()
-            spans.append(MediaSpan(item.identity, start, digest))
+            spans.append(MediaSpan(item.identity, start, digest, runs))
         return Prompt(tuple(token_ids), tuple(spans), positions)
 
     def _render(self, messages: Sequence[ChatMessage]) -> str:
@@ -148,13 +147,28 @@ class PromptBuilder:
         token_ids: list[int] = self._tokenizer.encode(text, add_special_tokens=special)
         return token_ids
 
-    def _find_runs(self, token_ids: Sequence[int], placed: Sequence[MediaItem]) -> list[int]:
-        starts, at = [], 0
-        for item in placed:
-            at = token_ids.index(self._image_token_id, at)
-            starts.append(at)
-            at += item.identity.num_tokens
-        return starts
+
+def find_runs(
+    token_ids: Sequence[int], placed: Sequence[MediaItem]
+) -> list[tuple[int, tuple[tuple[int, int], ...]]]:
+    """Where each item's encoder tokens stand: the first of them, and the unbroken runs from there.
+
+    An item owns the next tokens of its kind, as many as its encoder has rows: no user's words make
+    such a token. How the words between them were cut into tokens does not matter.
+    """
+    places, at = [], 0
+    for item in placed:
+        runs: list[tuple[int, int]] = []
+        missing, start = item.identity.num_tokens, -1
+        while missing:
+            at = token_ids.index(item.row_token_id, at)
+            start = at if start < 0 else start
+            first = at
+            while missing and at < len(token_ids) and token_ids[at] == item.row_token_id:
+                at, missing = at + 1, missing - 1
+            runs.append((first - start, at - first))
+        places.append((start, tuple(runs)))
+    return places
 
 
 def _control_tokens(tokenizer: Any, template: str) -> re.Pattern[str]:

@@ -64,6 +64,11 @@ class Runner:
 
     def _encode(self, job: EncodeJob, inputs: Sequence[EncoderInputs]) -> None:
         features = self._model.encoder.encode(inputs[job.span_index])
+        if features.shape[0] != job.handle.item.num_tokens:
+            raise ValueError(
+                f"The encoder made {features.shape[0]} rows of a {job.handle.item.modality} that "
+                f"has {job.handle.item.num_tokens} tokens; bug."
+            )
         self._arena.write_media(job.handle.block_ids, features)
         self.num_encode_calls += 1
 
@@ -92,10 +97,11 @@ class Runner:
             request = chunk.request
             for index in request.spans_in(chunk.start, chunk.end):
                 span = request.prompt.spans[index]
-                first, last = max(span.start, chunk.start), min(span.end, chunk.end)
-                rows += range(row + first - chunk.start, row + last - chunk.start)
-                output = self._read(request, index)
-                features.append(output[first - span.start : last - span.start])
+                output: torch.Tensor | None = None
+                for token, first, length in span.pieces(chunk.start, chunk.end):
+                    rows += range(row + token - chunk.start, row + token - chunk.start + length)
+                    output = self._read(request, index) if output is None else output
+                    features.append(output[first : first + length])
             row += chunk.num_tokens
         if not rows:
             return None

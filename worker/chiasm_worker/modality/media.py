@@ -23,12 +23,18 @@ class MediaItem:
     """A processed picture: its identity and the encoder's inputs."""
 
     def __init__(
-        self, identity: MediaIdentity, inputs: Mapping[str, torch.Tensor], placeholder: str
+        self,
+        identity: MediaIdentity,
+        inputs: Mapping[str, torch.Tensor],
+        placeholder: str,
+        row_token_id: int,
     ) -> None:
         self.identity = identity
         self.inputs = inputs
-        # What stands for the picture in the rendered prompt, before tokenisation.
+        # What stands for the picture in the rendered prompt, before tokenisation. It may hold
+        # ordinary words and separators beside the tokens that stand for the encoder's rows.
         self.placeholder = placeholder
+        self.row_token_id = row_token_id
 
 
 class ImagePreparer:
@@ -37,6 +43,9 @@ class ImagePreparer:
     def __init__(self, model: LoadedModel) -> None:
         self._model = model
         self._processor: Any = model.processor
+        self._options: Mapping[str, Any] = self._processor._merge_kwargs(
+            tokenizer_init_kwargs=self._processor.tokenizer.init_kwargs, return_tensors="pt"
+        )["images_kwargs"]
         self._live: weakref.WeakValueDictionary[bytes, MediaItem] = weakref.WeakValueDictionary()
         self._lock = threading.Lock()
 
@@ -51,13 +60,19 @@ class ImagePreparer:
         return item
 
     def _process(self, image: CanonicalImage) -> MediaItem:
-        inputs = self._processor.image_processor(images=[image.pixels], return_tensors="pt")
-        placeholder: str = self._processor.replace_image_token(inputs, image_idx=0)
-        token: str = self._processor.image_token
+        processor, family = self._processor, self._model.family
+        # The same path that the processor's own call takes, with its own options. Nested, because
+        # some processors count the pictures of each conversation.
+        inputs, placeholders = processor._process_images([[image.pixels]], **self._options)
         identity = MediaIdentity(
             modality="image",
             digest=image.digest,
-            grid=self._model.family.grid(inputs, self._model.config),
-            num_tokens=len(placeholder) // len(token),
+            grid=family.grid(inputs, self._model.config),
+            num_tokens=placeholders[0].count(processor.image_token),
         )
-        return MediaItem(identity, dict(inputs), placeholder)
+        return MediaItem(identity, _tensors(inputs), placeholders[0], processor.image_token_id)
+
+
+def _tensors(inputs: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    """What the encoder may take; processors add what only their placeholders need."""
+    return {name: value for name, value in inputs.items() if isinstance(value, torch.Tensor)}

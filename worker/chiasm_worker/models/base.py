@@ -23,8 +23,10 @@ class PlacedItem:
     """A media item in a prompt, as the position scheme sees it."""
 
     start: int
-    num_tokens: int
+    num_tokens: int  # of the encoder's
     grid: tuple[int, ...]
+    # (offset from start, length) of each unbroken run of encoder tokens.
+    runs: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

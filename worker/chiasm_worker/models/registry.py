@@ -14,7 +14,11 @@ from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor,
 
 from chiasm_worker.models.base import Family, LoadedModel
 from chiasm_worker.models.digest import digest_weights
+from chiasm_worker.models.idefics3 import Idefics3
+from chiasm_worker.models.internvl import InternVL
 from chiasm_worker.models.llava import Llava
+from chiasm_worker.models.llava_next import LlavaNext
+from chiasm_worker.models.mistral3 import Mistral3
 from chiasm_worker.models.qwen_vl import QwenVL
 
 FAMILIES: tuple[Family, ...] = (
@@ -22,6 +26,11 @@ FAMILIES: tuple[Family, ...] = (
     QwenVL("qwen2.5-vl", "Qwen2_5_VLForConditionalGeneration", "sectioned"),
     QwenVL("qwen2-vl", "Qwen2VLForConditionalGeneration", "sectioned"),
     Llava(),
+    LlavaNext(),
+    InternVL(),
+    Idefics3("idefics3", "Idefics3ForConditionalGeneration"),
+    Idefics3("smolvlm", "SmolVLMForConditionalGeneration"),
+    Mistral3(),
 )
 
 
