@@ -6,11 +6,19 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
-from chiasm_contract.config import EngineLimits, ImageLimits, WorkerConfig
-from chiasm_contract.messages import ChatMessage, GenerateHead, ImagePart, Sampling, TextPart
+from chiasm_contract.config import EngineLimits, WorkerConfig
+from chiasm_contract.messages import (
+    ChatMessage,
+    GenerateHead,
+    ImagePart,
+    MediaFiles,
+    Sampling,
+    TextPart,
+)
 from chiasm_worker.engine.service import EngineService
 from chiasm_worker.generation import Generation
 from chiasm_worker.main import build
+from chiasm_worker.modality.request_media import MediaLimits
 from protocol import Answer, Question, serve
 
 
@@ -29,7 +37,7 @@ def contestant(folder: str, num_threads: int) -> Answer:
         model, engine, _ = build(config)
         service = EngineService(engine)
         service.start()
-        return Generation(ImageLimits(), model, service)
+        return Generation(MediaLimits(), model, service)
 
     generation = loop.run_until_complete(start())
 
@@ -41,7 +49,7 @@ def contestant(folder: str, num_threads: int) -> Answer:
             sampling=Sampling(temperature=0, max_tokens=max_tokens),
         )
         num_tokens = 0
-        async for events in generation.events(head, [picture]):
+        async for events in generation.events(head, MediaFiles(images=(picture,))):
             num_tokens += sum(len(e.token_ids) for e in events if e.type == "token")
         return num_tokens
 

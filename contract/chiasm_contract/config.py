@@ -35,6 +35,18 @@ class ImageLimits(_Frozen):
     max_pixels: int = Field(default=16_777_216, ge=28 * 28, le=MAX_IMAGE_PIXELS)
 
 
+class VideoLimits(_Frozen):
+    """What one request may bring in videos; checked before any frame is decoded."""
+
+    max_per_prompt: int = Field(default=0, ge=0, le=16)
+    max_bytes: int = Field(default=48 * 2**20, ge=1024)
+    max_pixels: int = Field(
+        default=1920 * 1088, ge=28 * 28, le=MAX_IMAGE_PIXELS, description="Of one frame."
+    )
+    max_seconds: float = Field(default=120.0, gt=0, le=3600)
+    max_frames: int = Field(default=32, ge=1, le=1024, description="Frames that the model sees.")
+
+
 class EngineLimits(_Frozen):
     """The engine's budgets."""
 
@@ -56,6 +68,7 @@ class WorkerConfig(_Frozen):
     device: DeviceKind = "cpu"
     num_threads: int = Field(default=0, ge=0, description="0: as many as the model gains from")
     images: ImageLimits = ImageLimits()
+    videos: VideoLimits = VideoLimits()
     engine: EngineLimits = EngineLimits()
     socket_path: Path = Path(names.WORKER_SOCKET)
     shutdown_seconds: float = Field(
@@ -72,6 +85,7 @@ class SidecarConfig(_Frozen):
     api_port: int = Field(default=names.API_PORT, ge=0, le=65535)
     metrics_port: int = Field(default=names.METRICS_PORT, ge=0, le=65535)
     images: ImageLimits = ImageLimits()
+    videos: VideoLimits = VideoLimits()
     max_body_bytes: int = Field(default=128 * 2**20, ge=1024)
     request_timeout_seconds: float = Field(default=600.0, gt=0)
     expected_identity: dict[str, str | int | float | bool | list[int]] = Field(

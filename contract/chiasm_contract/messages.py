@@ -1,14 +1,15 @@
 """What travels between sidecar and worker, and from a pod to the operator.
 
-A request is one body: `length of head, 4 bytes big-endian | head, JSON | pictures, back to back`.
-Pictures stay raw bytes (base64 would cost a third more and a copy). The answer is NDJSON, one
-event a line: any number of `token`, then exactly one `finish` or `error`.
+A request is one body: `length of head, 4 bytes big-endian | head, JSON | media, back to back`, all
+pictures before all videos. Files stay raw bytes (base64 would cost a third more and a copy). The
+answer is NDJSON, one event a line: any number of `token`, then exactly one `finish` or `error`.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
@@ -42,7 +43,15 @@ class ImagePart(_Message):
     index: int = Field(ge=0)
 
 
-ContentPart = Annotated[TextPart | ImagePart, Field(discriminator="type")]
+class VideoPart(_Message):
+    """The place of a video in a turn; its bytes are video number `index` behind the head."""
+
+    type: Literal["video"] = "video"
+    index: int = Field(ge=0)
+
+
+MediaPart = ImagePart | VideoPart
+ContentPart = Annotated[TextPart | ImagePart | VideoPart, Field(discriminator="type")]
 
 
 class ChatMessage(_Message):
@@ -67,12 +76,34 @@ class Sampling(_Message):
 
 
 class GenerateHead(_Message):
-    """The JSON in front of the pictures."""
+    """The JSON in front of the media."""
 
     request_id: str = Field(min_length=1, max_length=128)
     messages: tuple[ChatMessage, ...] = Field(min_length=1)
     sampling: Sampling = Sampling()
-    image_sizes_bytes: tuple[int, ...] = ()
+    image_sizes_bytes: tuple[Annotated[int, Field(ge=0)], ...] = ()
+    video_sizes_bytes: tuple[Annotated[int, Field(ge=0)], ...] = ()
+
+    def media_parts(self) -> tuple[MediaPart, ...]:
+        """The media in the order in which the conversation shows them."""
+        return tuple(
+            part
+            for message in self.messages
+            for part in message.content
+            if not isinstance(part, TextPart)
+        )
+
+
+@dataclass(frozen=True)
+class MediaFiles:
+    """The files of one request, by kind; a part's index counts within its kind."""
+
+    images: tuple[bytes, ...] = ()
+    videos: tuple[bytes, ...] = ()
+
+    def of(self, kind: Literal["image", "video"]) -> tuple[bytes, ...]:
+        """The files of one kind of part."""
+        return self.images if kind == "image" else self.videos
 
 
 class TokenLogprob(_Message):
@@ -105,6 +136,7 @@ class Usage(_Message):
     completion_tokens: int
     cached_tokens: int
     image_tokens: int
+    video_tokens: int = 0
 
 
 class FinishEvent(_Message):
@@ -134,6 +166,7 @@ class ModelCard(_Message):
     architecture: str
     max_model_len: int
     max_images_per_prompt: int
+    max_videos_per_prompt: int = 0
 
 
 class IdentityReport(_Message):
@@ -165,17 +198,24 @@ class PodState(_Message):
     identity: IdentityReport | None = None
 
 
-def encode_request(head: GenerateHead, images: Sequence[bytes]) -> bytes:
-    """One request body; `head.image_sizes_bytes` is set from `images`."""
-    sized = head.model_copy(update={"image_sizes_bytes": tuple(len(image) for image in images)})
+def encode_request(
+    head: GenerateHead, images: Sequence[bytes], videos: Sequence[bytes] = ()
+) -> bytes:
+    """One request body; the head's sizes are set from the files."""
+    sized = head.model_copy(
+        update={
+            "image_sizes_bytes": tuple(len(data) for data in images),
+            "video_sizes_bytes": tuple(len(data) for data in videos),
+        }
+    )
     data = sized.model_dump_json().encode()
-    return b"".join([_LENGTH.pack(len(data)), data, *images])
+    return b"".join([_LENGTH.pack(len(data)), data, *images, *videos])
 
 
-def decode_request(body: bytes) -> tuple[GenerateHead, tuple[bytes, ...]]:
-    """The head and the pictures of one request body.
+def decode_request(body: bytes) -> tuple[GenerateHead, MediaFiles]:
+    """The head and the media of one request body.
 
-    Raises: InvalidRequest when lengths do not add up or an image part points nowhere,
+    Raises: InvalidRequest when lengths do not add up or a part points nowhere,
     pydantic.ValidationError (a ValueError) when the head is not a GenerateHead.
     """
     if len(body) < _LENGTH.size:
@@ -185,14 +225,19 @@ def decode_request(body: bytes) -> tuple[GenerateHead, tuple[bytes, ...]]:
     if start > len(body):
         raise InvalidRequest(f"The head claims {length} bytes; the body has {len(body)}.")
     head = GenerateHead.model_validate_json(body[_LENGTH.size : start])
-    if start + sum(head.image_sizes_bytes) != len(body):
-        raise InvalidRequest("The pictures' sizes do not add up to the body's length.")
-    images = []
-    for size in head.image_sizes_bytes:
-        images.append(body[start : start + size])
+    if start + sum(head.image_sizes_bytes) + sum(head.video_sizes_bytes) != len(body):
+        raise InvalidRequest("The media's sizes do not add up to the body's length.")
+    files = _cut(body, start, (*head.image_sizes_bytes, *head.video_sizes_bytes))
+    images = tuple(next(files) for _ in head.image_sizes_bytes)
+    media = MediaFiles(images=images, videos=tuple(files))
+    for part in head.media_parts():
+        if part.index >= len(media.of(part.type)):
+            name = "picture" if part.type == "image" else "video"
+            raise InvalidRequest(f"{part.type.title()} part {part.index} has no {name} behind it.")
+    return head, media
+
+
+def _cut(body: bytes, start: int, sizes: tuple[int, ...]) -> Iterator[bytes]:
+    for size in sizes:
+        yield body[start : start + size]
         start += size
-    for message in head.messages:
-        for part in message.content:
-            if isinstance(part, ImagePart) and part.index >= len(images):
-                raise InvalidRequest(f"Image part {part.index} has no picture behind it.")
-    return head, tuple(images)

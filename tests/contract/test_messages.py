@@ -17,13 +17,16 @@ from chiasm_contract.messages import (
     TextPart,
     TokenEvent,
     Usage,
+    VideoPart,
 )
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
 PARTS = st.one_of(
-    st.builds(TextPart, text=st.text(max_size=40)), st.builds(ImagePart, index=st.integers(0, 2))
+    st.builds(TextPart, text=st.text(max_size=40)),
+    st.builds(ImagePart, index=st.integers(0, 2)),
+    st.builds(VideoPart, index=st.integers(0, 1)),
 )
 TURNS = st.builds(
     ChatMessage,
@@ -45,12 +48,32 @@ HEAD = GenerateHead(
     request_id="r", messages=(ChatMessage(role="user", content=(ImagePart(index=0),)),)
 )
 
+SHOWN = GenerateHead(
+    request_id="r", messages=(ChatMessage(role="user", content=(VideoPart(index=0),)),)
+)
+FILES = st.lists(st.binary(max_size=64), min_size=3, max_size=4)
 
-@given(HEADS, st.lists(st.binary(max_size=64), min_size=3, max_size=4))
-def test_requests_survive(head: GenerateHead, images: list[bytes]) -> None:
-    decoded, pictures = messages.decode_request(messages.encode_request(head, images))
-    assert pictures == tuple(images)
-    assert decoded == head.model_copy(update={"image_sizes_bytes": tuple(map(len, images))})
+
+@given(HEADS, FILES, FILES)
+def test_requests_survive(head: GenerateHead, images: list[bytes], videos: list[bytes]) -> None:
+    decoded, files = messages.decode_request(messages.encode_request(head, images, videos))
+    assert (files.images, files.videos) == (tuple(images), tuple(videos))
+    assert (files.of("image"), files.of("video")) == (files.images, files.videos)
+    assert decoded == head.model_copy(
+        update={
+            "image_sizes_bytes": tuple(map(len, images)),
+            "video_sizes_bytes": tuple(map(len, videos)),
+        }
+    )
+
+
+def test_media_parts_are_in_the_order_of_the_conversation() -> None:
+    parts = (VideoPart(index=1), ImagePart(index=0), VideoPart(index=0))
+    turns = (
+        ChatMessage(role="user", content=(TextPart(text="a"), parts[0])),
+        ChatMessage(role="user", content=(parts[1], TextPart(text="b"), parts[2])),
+    )
+    assert GenerateHead(request_id="r", messages=turns).media_parts() == parts
 
 
 @given(st.data())
@@ -67,12 +90,18 @@ def test_a_cut_request_is_refused(data: st.DataObject) -> None:
         (b"", "its head needs at least 4"),
         (struct.pack(">I", 900) + b"{}", "claims 900 bytes"),
         (messages.encode_request(HEAD, [b"abc"]) + b"more", "do not add up"),
-        (messages.encode_request(HEAD, []), "has no picture behind it"),
+        (messages.encode_request(HEAD, []), "Image part 0 has no picture behind it"),
+        (messages.encode_request(SHOWN, [b"abc"]), "Video part 0 has no video behind it"),
     ],
 )
 def test_malformed_requests_say_what_is_wrong(body: bytes, message: str) -> None:
     with pytest.raises(InvalidRequest, match=message):
         messages.decode_request(body)
+
+
+def test_negative_sizes_are_refused() -> None:
+    with pytest.raises(ValidationError, match="greater than or equal to 0"):
+        GenerateHead.model_validate({**HEAD.model_dump(), "video_sizes_bytes": [-1]})
 
 
 def test_unknown_fields_are_refused() -> None:

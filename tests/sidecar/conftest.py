@@ -148,8 +148,8 @@ class ScriptedWorker:
         return web.Response(text=self.metrics_text)
 
     async def _generate(self, request: web.Request) -> web.StreamResponse:
-        head, images = messages.decode_request(await request.read())
-        self.requests.append((head, images))
+        head, files = messages.decode_request(await request.read())
+        self.requests.append((head, files.images))
         if self.refusal:
             return _fault(self.refusal)
         response = web.StreamResponse(

@@ -6,13 +6,18 @@ model fails the first test.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
+from fractions import Fraction
 
+import numpy as np
 import pytest
-from chiasm_contract.messages import ChatMessage, ImagePart, TextPart
+from chiasm_contract.messages import ChatMessage, ImagePart, TextPart, VideoPart
 from chiasm_worker.equality import Conversation, Prepared, Reference, ask
 from chiasm_worker.models.registry import FAMILIES
 from chiasm_worker.models.tiny import TINY_MODELS
+from chiasm_worker.models.tiny.clips import write_clip
+from PIL import Image
 
 MAX_TOKENS = 14
 NAMES = [tiny.name for tiny in TINY_MODELS]
@@ -20,46 +25,59 @@ NAMES = [tiny.name for tiny in TINY_MODELS]
 ONE_PER_FAMILY = [*{tiny.family: tiny.name for tiny in TINY_MODELS}.values()]
 
 
+def _picture(seed: int, width: int, height: int) -> bytes:
+    buffer = io.BytesIO()
+    rng = np.random.default_rng(seed)
+    pixels = rng.integers(0, 256, (height, width, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+A, B = _picture(7, 90, 70), _picture(8, 60, 120)
+TURNS = (
+    ChatMessage(role="system", content=(TextPart(text="You look at shelves."),)),
+    ChatMessage(role="user", content=(ImagePart(index=0), TextPart(text="What is this?"))),
+    ChatMessage(role="assistant", content=(TextPart(text="A red tin."),)),
+    ChatMessage(role="user", content=(TextPart(text="And this? "), ImagePart(index=1))),
+)
+PICTURES = [
+    ask("What stands left of the tin? Größe 5€", [A]),
+    ask("How are you?"),
+    Conversation(TURNS, (A, B)),
+    ask("Which of these is larger, and which has more colours in it than the other?", [B, A]),
+]
+# Both give four frames: transformers' OneVision takes no two videos of different lengths.
+SLOW, FAST = write_clip(1, 20, 10), write_clip(2, 53, Fraction(24000, 1001), (64, 96))
+SCENE = ChatMessage(
+    role="user",
+    content=(
+        VideoPart(index=1),
+        TextPart(text="then "),
+        ImagePart(index=0),
+        VideoPart(index=0),
+        TextPart(text="?"),
+    ),
+)
+VIDEOS = [ask("What moves?", videos=[SLOW]), Conversation((SCENE,), (A,), (SLOW, FAST))]
+FAMILY = {tiny.name: f for tiny in TINY_MODELS for f in FAMILIES if f.name == tiny.family}
+
+
 @pytest.fixture(scope="module")
-def conversations() -> list[Conversation]:
-    import io
-
-    import numpy as np
-    from PIL import Image
-
-    rng = np.random.default_rng(7)
-
-    def picture(width: int, height: int) -> bytes:
-        buffer = io.BytesIO()
-        pixels = rng.integers(0, 256, (height, width, 3), dtype=np.uint8)
-        Image.fromarray(pixels).save(buffer, "PNG")
-        return buffer.getvalue()
-
-    a, b = picture(90, 70), picture(60, 120)
-    turns = (
-        ChatMessage(role="system", content=(TextPart(text="You look at shelves."),)),
-        ChatMessage(role="user", content=(ImagePart(index=0), TextPart(text="What is this?"))),
-        ChatMessage(role="assistant", content=(TextPart(text="A red tin."),)),
-        ChatMessage(role="user", content=(TextPart(text="And this? "), ImagePart(index=1))),
-    )
-    return [
-        ask("What stands left of the tin? Größe 5€", [a]),
-        ask("How are you?"),
-        Conversation(turns, (a, b)),
-        ask("Which of these is larger, and which has more colours in it than the other?", [b, a]),
-    ]
+def conversations() -> Callable[[str], list[Conversation]]:
+    """Name of a tiny model -> conversations with all that its family takes."""
+    return lambda name: PICTURES + (VIDEOS if "video" in FAMILY[name].modalities else [])
 
 
 @pytest.fixture(scope="module")
 def expected(
-    reference: Callable[[str], Reference], conversations: list[Conversation]
+    reference: Callable[[str], Reference], conversations: Callable[[str], list[Conversation]]
 ) -> Callable[[str], list[list[int]]]:
     answers: dict[str, list[list[int]]] = {}
 
     def answer(name: str) -> list[list[int]]:
         if name not in answers:
             model = reference(name)
-            answers[name] = [model.generate(c, MAX_TOKENS) for c in conversations]
+            answers[name] = [model.generate(c, MAX_TOKENS) for c in conversations(name)]
         return answers[name]
 
     return answer
@@ -74,9 +92,9 @@ def test_prompts_are_transformers_own(
     name: str,
     prepared: Callable[[str], Prepared],
     reference: Callable[[str], Reference],
-    conversations: list[Conversation],
+    conversations: Callable[[str], list[Conversation]],
 ):
-    for conversation in conversations:
+    for conversation in conversations(name):
         prompt, _ = prepared(name).prompt(conversation)
         assert (
             list(prompt.token_ids) == reference(name).inputs(conversation)["input_ids"][0].tolist()
@@ -88,15 +106,15 @@ def test_alone_then_from_the_cache(
     name: str,
     prepared: Callable[[str], Prepared],
     expected: Callable[[str], list[list[int]]],
-    conversations: list[Conversation],
+    conversations: Callable[[str], list[Conversation]],
 ):
     engine = prepared(name).engine()
-    for conversation, want in zip(conversations, expected(name), strict=True):
+    for conversation, want in zip(conversations(name), expected(name), strict=True):
         for _ in ("cold", "from the cache"):
             assert prepared(name).generate(engine, [conversation], MAX_TOKENS) == [want]
     assert engine.scheduler.counters.prefix_hit_tokens > 0
-    # Pictures a and b, both in three conversations.
-    assert engine.runner.num_encode_calls == 2
+    shown = {span.item for c in conversations(name) for span in prepared(name).prompt(c)[0].spans}
+    assert engine.runner.num_encode_calls == len(shown)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -106,10 +124,10 @@ def test_in_a_mixed_batch(
     steps_between: int,
     prepared: Callable[[str], Prepared],
     expected: Callable[[str], list[list[int]]],
-    conversations: list[Conversation],
+    conversations: Callable[[str], list[Conversation]],
 ):
     engine = prepared(name).engine()
-    seen = prepared(name).generate(engine, conversations, MAX_TOKENS, steps_between)
+    seen = prepared(name).generate(engine, conversations(name), MAX_TOKENS, steps_between)
     assert seen == expected(name)
     assert engine.pool.num_used == 0
 
@@ -121,10 +139,10 @@ def test_with_any_chunk_size(
     chunk: int,
     prepared: Callable[[str], Prepared],
     expected: Callable[[str], list[list[int]]],
-    conversations: list[Conversation],
+    conversations: Callable[[str], list[Conversation]],
 ):
     engine = prepared(name).engine(max_num_batched_tokens=chunk)
-    assert prepared(name).generate(engine, conversations, MAX_TOKENS) == expected(name)
+    assert prepared(name).generate(engine, conversations(name), MAX_TOKENS) == expected(name)
 
 
 @pytest.mark.parametrize("name", ONE_PER_FAMILY)
@@ -136,12 +154,14 @@ def test_when_blocks_run_out(
     prefix_caching: bool,
     prepared: Callable[[str], Prepared],
     expected: Callable[[str], list[list[int]]],
-    conversations: list[Conversation],
+    conversations: Callable[[str], list[Conversation]],
 ):
     limits = {"block_size": block_size, "prefix_caching": prefix_caching}
     roomy = prepared(name).engine(**limits)
     record = roomy.spec.record_bytes
-    longest = max(len(prepared(name).prompt(c)[0].token_ids) for c in conversations) + MAX_TOKENS
+    longest = (
+        max(len(prepared(name).prompt(c)[0].token_ids) for c in conversations(name)) + MAX_TOKENS
+    )
     fit = roomy.spec.blocks_for_tokens(longest) + 12
     engine = prepared(name).engine(
         **limits, kv_cache_bytes=max(2**20, fit * record), max_model_len=longest
@@ -149,7 +169,9 @@ def test_when_blocks_run_out(
     # The contract's smallest budget may still be too roomy: take blocks away until it is tight.
     held = engine.pool.allocate(max(0, engine.pool.num_blocks - fit))
     assert held is not None
-    assert prepared(name).generate(engine, conversations * 2, MAX_TOKENS) == expected(name) * 2
+    assert (
+        prepared(name).generate(engine, conversations(name) * 2, MAX_TOKENS) == expected(name) * 2
+    )
     assert engine.scheduler.counters.num_preemptions > 0
     engine.pool.release(held)
     assert engine.pool.num_used == 0

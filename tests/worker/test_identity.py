@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -84,11 +85,22 @@ def test_one_changed_number_names_its_part(tensor: str, field: str, folder: Path
     assert changed(before, identity(folder)) == {field}
 
 
-def test_the_processor_counts(folder: Path):
+@pytest.mark.parametrize("part", ["image_processor", "video_processor"])
+def test_the_processor_counts(part: str, folder: Path):
     before = identity(folder)
     path = folder / "processor_config.json"
     config = json.loads(path.read_text())
-    config["image_processor"]["image_mean"] = [0.4, 0.4, 0.4]
+    config[part]["image_mean"] = [0.4, 0.4, 0.4]
+    path.write_text(json.dumps(config))
+    assert changed(before, identity(folder)) == {"compute.processor.config"}
+
+
+def test_the_processors_own_settings_count(tiny_folder: Callable[[str], Path], tmp_path: Path):
+    folder = shutil.copytree(tiny_folder("mistral3"), tmp_path / "copy")
+    before = identity(folder)
+    path = folder / "processor_config.json"
+    config = json.loads(path.read_text())
+    config["spatial_merge_size"] = 1
     path.write_text(json.dumps(config))
     assert changed(before, identity(folder)) == {"compute.processor.config"}
 

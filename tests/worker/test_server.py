@@ -19,21 +19,25 @@ import httpx
 import pytest
 import uvicorn
 from chiasm_contract import fingerprint, messages
-from chiasm_contract.config import EngineLimits, ImageLimits, WorkerConfig
+from chiasm_contract.config import EngineLimits, ImageLimits, VideoLimits, WorkerConfig
 from chiasm_contract.errors import Unavailable
 from chiasm_contract.messages import (
     ChatMessage,
+    ContentPart,
     FinishEvent,
     GenerateHead,
     IdentityReport,
     ImagePart,
+    MediaFiles,
     ModelCard,
     Sampling,
     TextPart,
     TokenEvent,
+    VideoPart,
 )
 from chiasm_contract.metric_specs import specs_of
 from chiasm_worker.main import loading, web_server
+from chiasm_worker.models.tiny.clips import write_clip
 from chiasm_worker.server import WorkerState
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -49,19 +53,27 @@ class Worker:
         self.client = client
 
     async def generate(
-        self, text: str = "hello", pictures: tuple[bytes, ...] = (), **sampling: Any
+        self,
+        text: str = "hello",
+        pictures: tuple[bytes, ...] = (),
+        videos: tuple[bytes, ...] = (),
+        **sampling: Any,
     ) -> httpx.Response:
-        return await self.client.post("/generate", content=body(text, pictures, **sampling))
+        content = body(text, pictures, videos, **sampling)
+        return await self.client.post("/generate", content=content)
 
 
-def body(text: str, pictures: tuple[bytes, ...] = (), **sampling: Any) -> bytes:
-    parts = [ImagePart(index=i) for i in range(len(pictures))]
+def body(
+    text: str, pictures: tuple[bytes, ...] = (), videos: tuple[bytes, ...] = (), **sampling: Any
+) -> bytes:
+    parts: list[ContentPart] = [ImagePart(index=i) for i in range(len(pictures))]
+    parts += [VideoPart(index=i) for i in range(len(videos))]
     head = GenerateHead(
         request_id="same for all",
         messages=(ChatMessage(role="user", content=(*parts, TextPart(text=text))),),
         sampling=Sampling(**{"temperature": 0, "max_tokens": 8, **sampling}),
     )
-    return messages.encode_request(head, pictures)
+    return messages.encode_request(head, pictures, videos)
 
 
 def events(response: httpx.Response) -> list[Any]:
@@ -205,6 +217,48 @@ async def test_client_faults_are_4xx_before_the_first_event(
     )  # fmt: skip
 
 
+async def test_videos_are_answered_and_counted(config: WorkerConfig, picture: Callable[..., bytes]):
+    clips = (write_clip(1), write_clip(2, size=(64, 96)))
+    videos = VideoLimits(max_per_prompt=2, max_bytes=40_000)
+    async with serving(config.model_copy(update={"videos": videos})) as worker:
+        assert worker.state.serving is not None
+        assert worker.state.serving.card.max_videos_per_prompt == 2
+        *_, finish = events(await worker.generate("hello", (picture(1),), clips))
+        prompt = finish.usage.prompt_tokens
+        assert 0 < finish.usage.image_tokens < finish.usage.video_tokens < prompt
+        refusals = {
+            "too many": (await worker.generate("x", (), clips * 2), 413, "4 videos; at most 2"),
+            "damaged": (await worker.generate("x", (), (clips[0][:900],)), 400, "is truncated"),
+            "no video": (await worker.generate("x", (), (picture(1),)), 400, "is no video"),
+            "large": (await worker.generate("x", (), (clips[0] + bytes(40_000),)), 413, "bytes"),
+        }
+        for name, (response, status, words) in refusals.items():
+            assert (response.status_code, words in response.json()["message"]) == (status, True), (
+                name
+            )
+
+
+async def test_videos_are_refused_where_none_are_allowed(worker: Worker):
+    response = await worker.generate("x", (), (write_clip(1),))
+    assert response.status_code == 413
+    assert response.json()["message"].startswith("The request brings 1 videos; at most 0")
+
+
+async def test_a_family_without_videos_does_not_serve_where_some_are_allowed(
+    config: WorkerConfig, tiny_folder: Callable[[str], Path]
+):
+    folder = tiny_folder("llava-clip-llama")
+    wrong = config.model_copy(
+        update={"model_path": folder, "videos": VideoLimits(max_per_prompt=2)}
+    )
+    state = WorkerState(wrong)
+    async with loading(state):
+        await until(lambda: state.load_failure is not None)
+    assert "Up to 2 videos a prompt are allowed, but the family llava takes image only" in str(
+        state.load_failure
+    )
+
+
 async def test_without_max_tokens_an_answer_ends_at_the_models_length(config: WorkerConfig):
     limits = config.engine.model_copy(update={"max_model_len": 64})
     async with serving(config.model_copy(update={"engine": limits})) as worker:
@@ -343,10 +397,10 @@ async def test_pictures_are_let_go_before_the_first_token(
     seen: list[bytes] = []
     let_go: list[bool] = []
 
-    def decode(content: bytes) -> tuple[GenerateHead, tuple[bytes, ...]]:
-        head, pictures = messages.decode_request(content)
-        seen.extend((content, *pictures))
-        return head, pictures
+    def decode(content: bytes) -> tuple[GenerateHead, MediaFiles]:
+        head, files = messages.decode_request(content)
+        seen.extend((content, *files.images))
+        return head, files
 
     add = engine.add
 
@@ -403,7 +457,7 @@ async def test_a_request_that_comes_when_the_engine_has_stopped_does_not_wait(wo
     serving = worker.state.serving
     await serving.service.stop()
     # Its pictures were being decoded when the engine stopped: /generate itself would refuse it.
-    late = serving.generation.events(messages.decode_request(body("hello"))[0], ())
+    late = serving.generation.events(messages.decode_request(body("hello"))[0], MediaFiles())
     async with asyncio.timeout(60):
         with pytest.raises(Unavailable, match="engine stopped"):
             await anext(late)

@@ -8,20 +8,34 @@ Must not know: HTTP, which models there are.
 
 from __future__ import annotations
 
+import inspect
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
-from chiasm_contract.config import EngineLimits, ImageLimits
-from chiasm_contract.messages import ChatMessage, ImagePart, TextPart
+from chiasm_contract.config import EngineLimits, ImageLimits, VideoLimits
+from chiasm_contract.messages import (
+    ChatMessage,
+    ContentPart,
+    ImagePart,
+    MediaFiles,
+    MediaPart,
+    TextPart,
+    VideoPart,
+)
 from transformers import AutoModelForImageTextToText, AutoProcessor
+from transformers.video_utils import load_video
 
 from chiasm_worker.engine.engine import Engine
 from chiasm_worker.engine.runner import EncoderInputs
+from chiasm_worker.modality.frames import DEFAULT_FRAMES_PER_SECOND
 from chiasm_worker.modality.image import decode_image
-from chiasm_worker.modality.media import ImagePreparer
+from chiasm_worker.modality.request_media import MediaLimits, MediaReader
 from chiasm_worker.models.base import LoadedModel
 from chiasm_worker.prompt import PromptBuilder
 from chiasm_worker.request import Prompt, Request, SamplingParams
@@ -31,17 +45,27 @@ ROOT = b"equality".ljust(32, b".")
 
 @dataclass(frozen=True)
 class Conversation:
-    """A conversation with its pictures as files; image parts index into them."""
+    """A conversation with its pictures and videos as files; parts index into them."""
 
     messages: tuple[ChatMessage, ...]
     pictures: tuple[bytes, ...] = ()
+    videos: tuple[bytes, ...] = ()
+
+    @property
+    def media_parts(self) -> list[MediaPart]:
+        """The media in the order in which they are shown."""
+        return [p for m in self.messages for p in m.content if not isinstance(p, TextPart)]
 
 
-def ask(text: str, pictures: Sequence[bytes] = ()) -> Conversation:
-    """One user turn: all pictures, then a question."""
-    parts: list[ImagePart | TextPart] = [ImagePart(index=i) for i in range(len(pictures))]
-    content = (*parts, TextPart(text=text))
-    return Conversation((ChatMessage(role="user", content=content),), tuple(pictures))
+def ask(text: str, pictures: Sequence[bytes] = (), videos: Sequence[bytes] = ()) -> Conversation:
+    """One user turn: all pictures, all videos, then a question."""
+    content: tuple[ContentPart, ...] = (
+        *(ImagePart(index=i) for i in range(len(pictures))),
+        *(VideoPart(index=i) for i in range(len(videos))),
+        TextPart(text=text),
+    )
+    message = ChatMessage(role="user", content=content)
+    return Conversation((message,), tuple(pictures), tuple(videos))
 
 
 class Reference:
@@ -61,24 +85,51 @@ class Reference:
         tokens: list[int] = output[0, inputs["input_ids"].shape[1] :].tolist()
         return tokens
 
+    @torch.inference_mode()
+    def positions(self, conversation: Conversation) -> tuple[npt.NDArray[np.int64], int]:
+        """For models with several axes: [num_axes, num_tokens] of a prompt, and the distance of
+        every later position from its place."""
+        given = self.inputs(conversation)
+        names = inspect.signature(self._model.model.get_rope_index).parameters
+        ids, delta = self._model.model.get_rope_index(**{n: given[n] for n in names if n in given})
+        return ids[:, 0].numpy(), int(delta)
+
     def inputs(self, conversation: Conversation) -> Any:
         """What transformers' processor makes of a conversation."""
         images = [decode_image(p, ImageLimits()).pixels for p in conversation.pictures]
+        videos = [_all_frames(data) for data in conversation.videos]
+
+        def block(part: MediaPart | TextPart) -> dict[str, Any]:
+            if isinstance(part, TextPart):
+                return {"type": "text", "text": part.text}
+            if isinstance(part, ImagePart):
+                return {"type": "image", "image": images[part.index]}
+            return {"type": "video", "video": videos[part.index][0]}
+
         chat = [
-            {
-                "role": message.role,
-                "content": [
-                    {"type": "image", "image": images[part.index]}
-                    if isinstance(part, ImagePart)
-                    else {"type": "text", "text": part.text}
-                    for part in message.content
-                ],
-            }
+            {"role": message.role, "content": [block(part) for part in message.content]}
             for message in conversation.messages
         ]
+        shown = [videos[p.index][1] for p in conversation.media_parts if isinstance(p, VideoPart)]
+        rate = {"video_metadata": shown, "do_sample_frames": True} if shown else {}
+        if shown and getattr(self._processor.video_processor, "fps", None) is None:
+            rate["fps"] = DEFAULT_FRAMES_PER_SECOND
         return self._processor.apply_chat_template(
-            chat, add_generation_prompt=True, tokenize=True, return_dict=True, return_tensors="pt"
+            chat,
+            add_generation_prompt=True,
+            tokenize=True,
+            return_dict=True,
+            return_tensors="pt",
+            processor_kwargs=rate,
         )
+
+
+def _all_frames(data: bytes) -> Any:
+    """All frames of a video and its metadata, read by transformers itself."""
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(data)
+        file.flush()
+        return load_video(file.name, backend="pyav")
 
 
 class Prepared:
@@ -86,7 +137,7 @@ class Prepared:
 
     def __init__(self, model: LoadedModel) -> None:
         self.model = model
-        self._images = ImagePreparer(model)
+        self._media = MediaReader(model, MediaLimits(videos=VideoLimits(max_per_prompt=4)))
         self._prompts = PromptBuilder(model)
 
     def engine(self, **limits: Any) -> Engine:
@@ -96,13 +147,10 @@ class Prepared:
 
     def prompt(self, conversation: Conversation) -> tuple[Prompt, list[EncoderInputs]]:
         """A conversation's prompt and the encoder inputs of its spans."""
-        items = [
-            self._images.prepare(decode_image(picture, ImageLimits(), index))
-            for index, picture in enumerate(conversation.pictures)
-        ]
-        prompt = self._prompts.build(conversation.messages, items)
-        inputs = {item.identity.digest: item.inputs for item in items}
-        return prompt, [inputs[span.item.digest] for span in prompt.spans]
+        files = MediaFiles(conversation.pictures, conversation.videos)
+        placed = self._media.read(conversation.media_parts, files)
+        prompt = self._prompts.build(conversation.messages, placed)
+        return prompt, [item.inputs for item in placed]
 
     def add(
         self, engine: Engine, request_id: str, conversation: Conversation, params: SamplingParams

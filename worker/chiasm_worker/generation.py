@@ -1,6 +1,6 @@
 """From a decoded request body to a stream of events: the worker's one use case.
 
-Pictures are decoded and processed, and the prompt is built, in a small thread pool, so that
+Media are decoded and processed, and the prompt is built, in a small thread pool, so that
 neither the event loop nor the engine's thread waits for them.
 
 Must not know: HTTP.
@@ -9,19 +9,18 @@ Must not know: HTTP.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from typing import Any
 
-from chiasm_contract.config import ImageLimits
-from chiasm_contract.errors import ChiasmError, InvalidRequest, RequestTooLarge
+from chiasm_contract.errors import ChiasmError
 from chiasm_contract.messages import (
     ChosenLogprob,
     ErrorEvent,
     FinishEvent,
     GenerateHead,
-    ImagePart,
+    MediaFiles,
     TokenEvent,
     TokenLogprob,
     Usage,
@@ -31,8 +30,7 @@ from chiasm_worker.engine.engine import Progress
 from chiasm_worker.engine.runner import EncoderInputs
 from chiasm_worker.engine.sampler import TopLogprobs
 from chiasm_worker.engine.service import EngineService
-from chiasm_worker.modality.image import decode_image
-from chiasm_worker.modality.media import ImagePreparer
+from chiasm_worker.modality.request_media import MediaLimits, MediaReader
 from chiasm_worker.models.base import LoadedModel
 from chiasm_worker.prompt import PromptBuilder
 from chiasm_worker.request import FinishReason, Prompt, SamplingParams
@@ -44,10 +42,9 @@ _NUM_THREADS = 2
 class Generation:
     """Turns requests into events on one engine."""
 
-    def __init__(self, limits: ImageLimits, model: LoadedModel, service: EngineService) -> None:
-        self._limits = limits
+    def __init__(self, limits: MediaLimits, model: LoadedModel, service: EngineService) -> None:
         self._service = service
-        self._images = ImagePreparer(model)
+        self._media = MediaReader(model, limits)
         self._prompts = PromptBuilder(model)
         self._tokens = TokenTexts(model.processor.tokenizer)
         self._threads = ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix="media")
@@ -56,20 +53,16 @@ class Generation:
         """Stop the threads."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def events(
-        self, head: GenerateHead, pictures: Sequence[bytes]
-    ) -> AsyncGenerator[list[Event]]:
+    async def events(self, head: GenerateHead, files: MediaFiles) -> AsyncGenerator[list[Event]]:
         """Batches of events; the last event is a FinishEvent or an ErrorEvent.
 
         Raises: ClientFault before the first batch when the request is at fault.
         """
         with self._service.admission():
-            self._check_pictures(head, pictures)
+            self._media.check(head.media_parts(), files)
             loop = asyncio.get_running_loop()
-            prompt, inputs = await loop.run_in_executor(
-                self._threads, self._prepare, head, pictures
-            )
-            del pictures  # The files would else stay in memory until the answer ends.
+            prompt, inputs = await loop.run_in_executor(self._threads, self._prepare, head, files)
+            del files  # They would else stay in memory until the answer ends.
             params = self._params(head, prompt)
             # Closed here and now when the caller leaves: that is what aborts the request.
             running = self._service.generate(head.request_id, prompt, params, inputs)
@@ -77,35 +70,9 @@ class Generation:
                 async for batch in batches:
                     yield [event for progress in batch for event in self._events(progress)]
 
-    def _check_pictures(self, head: GenerateHead, pictures: Sequence[bytes]) -> None:
-        placed = [
-            part.index
-            for message in head.messages
-            for part in message.content
-            if isinstance(part, ImagePart)
-        ]
-        if len(placed) > self._limits.max_per_prompt or len(pictures) > self._limits.max_per_prompt:
-            raise RequestTooLarge(
-                f"The request brings {max(len(placed), len(pictures))} pictures; at most "
-                f"{self._limits.max_per_prompt} are allowed per request.",
-                param="messages",
-            )
-        if unplaced := set(range(len(pictures))) - set(placed):
-            raise InvalidRequest(
-                f"Picture {min(unplaced) + 1} stands in no message; refer to it or leave it out.",
-                param="messages",
-            )
-
-    def _prepare(
-        self, head: GenerateHead, pictures: Sequence[bytes]
-    ) -> tuple[Prompt, list[EncoderInputs]]:
-        items = [
-            self._images.prepare(decode_image(data, self._limits, index))
-            for index, data in enumerate(pictures)
-        ]
-        prompt = self._prompts.build(head.messages, items)
-        inputs = {item.identity.digest: item.inputs for item in items}
-        return prompt, [inputs[span.item.digest] for span in prompt.spans]
+    def _prepare(self, head: GenerateHead, files: MediaFiles) -> tuple[Prompt, list[EncoderInputs]]:
+        placed = self._media.read(head.media_parts(), files)
+        return self._prompts.build(head.messages, placed), [item.inputs for item in placed]
 
     def _params(self, head: GenerateHead, prompt: Prompt) -> SamplingParams:
         sampling = head.sampling
@@ -142,7 +109,8 @@ class Generation:
                         prompt_tokens=usage.num_prompt_tokens,
                         completion_tokens=usage.num_output_tokens,
                         cached_tokens=usage.num_cached_tokens,
-                        image_tokens=usage.num_media_tokens,
+                        image_tokens=usage.num_media_tokens["image"],
+                        video_tokens=usage.num_media_tokens["video"],
                     ),
                 )
             )

@@ -100,9 +100,13 @@ def cache_root(identity: Identity) -> bytes:
 
 
 def processor_digest(processor: Any) -> str:
-    """64 hex digits over image processor, tokenizer and chat template as they are in memory."""
+    """64 hex digits over all of a processor as it is in memory.
+
+    Its own settings (patch size, tokens a tile), those of its parts for pictures and videos, the
+    tokenizer and the chat template.
+    """
     resolved = {
-        "image_processor": processor.image_processor.to_dict(),
+        "processor": processor.to_dict(),
         "tokenizer": json.loads(processor.tokenizer.backend_tokenizer.to_str()),
         "chat_template": processor.chat_template,
     }

@@ -25,6 +25,7 @@ from chiasm_worker.engine.engine import Engine, cache_spec
 from chiasm_worker.engine.service import EngineService
 from chiasm_worker.generation import Generation
 from chiasm_worker.identity import build_identity, cache_root
+from chiasm_worker.modality.request_media import MediaLimits
 from chiasm_worker.models.base import LoadedModel
 from chiasm_worker.models.registry import load_model
 from chiasm_worker.server import Serving, WorkerState, create_app
@@ -95,7 +96,7 @@ async def _load(state: WorkerState) -> None:
     try:
         model, engine, identity = await asyncio.to_thread(build, config)
         service = EngineService(engine)
-        generation = Generation(config.images, model, service)
+        generation = Generation(MediaLimits(config.images, config.videos), model, service)
     except Exception as error:
         # Stays up and says so: whoever looks at the pod learns the reason, not a restart count.
         logger.exception("The model could not be loaded")
@@ -108,6 +109,7 @@ async def _load(state: WorkerState) -> None:
         architecture=model.architecture,
         max_model_len=engine.limits.max_model_len,
         max_images_per_prompt=config.images.max_per_prompt,
+        max_videos_per_prompt=config.videos.max_per_prompt,
     )
     state.serving = Serving(card, identity, service, generation)
     logger.info("Serving %s with %d cache blocks", config.model_id, engine.pool.num_blocks)
@@ -119,10 +121,20 @@ def build(config: WorkerConfig) -> tuple[LoadedModel, Engine, Identity]:
     Raises: ValueError or OSError saying what is wrong with the model or the configuration.
     """
     model = load_model(config.model_path, getattr(torch, config.dtype), device(config))
+    check_modalities(model, config)
     torch.set_num_threads(config.num_threads or worthwhile_threads(model.num_bytes, usable_cores()))
     limits = resolve_limits(model, config.engine)
     identity = build_identity(model, cache_spec(model, limits), ReferenceAttention.numerics)
     return model, Engine(model, limits, cache_root(identity)), identity
+
+
+def check_modalities(model: LoadedModel, config: WorkerConfig) -> None:
+    """Raise ValueError if requests may bring what the model cannot look at."""
+    if config.videos.max_per_prompt and "video" not in model.family.modalities:
+        raise ValueError(
+            f"Up to {config.videos.max_per_prompt} videos a prompt are allowed, but the family "
+            f"{model.family.name} takes {' and '.join(model.family.modalities)} only; allow 0."
+        )
 
 
 def resolve_limits(model: LoadedModel, limits: EngineLimits) -> EngineLimits:

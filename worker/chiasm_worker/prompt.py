@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from chiasm_contract.errors import InvalidRequest
-from chiasm_contract.messages import ChatMessage, ImagePart
+from chiasm_contract.messages import ChatMessage, TextPart
 from jinja2.exceptions import TemplateError
 from transformers.utils.chat_template_utils import encode_marked_chat, mark_control_tokens
 
@@ -34,7 +34,10 @@ class PromptBuilder:
         self._model = model
         self._processor: Any = model.processor
         self._tokenizer: Any = model.processor.tokenizer
-        self._image_token: str = model.processor.image_token
+        self._placeholders: dict[str, str] = {
+            modality: getattr(model.processor, f"{modality}_token")
+            for modality in model.family.modalities
+        }
         template = str(model.processor.chat_template or "")
         if not template:
             raise ValueError(
@@ -49,25 +52,16 @@ class PromptBuilder:
         if self._encode_plain("a", special=True) != self._prefix + self._encode_plain("a"):
             raise ValueError("The tokenizer adds tokens behind a text; such prompts never end.")
 
-    def build(self, messages: Sequence[ChatMessage], items: Sequence[MediaItem]) -> Prompt:
-        """The prompt of a conversation; image part i stands for items[i].
+    def build(self, messages: Sequence[ChatMessage], placed: Sequence[MediaItem]) -> Prompt:
+        """The prompt of a conversation whose media parts are `placed`, in their order.
 
         Raises: InvalidRequest when the template refuses the conversation or a picture's place.
         """
-        placed = [
-            items[part.index]
-            for message in messages
-            for part in message.content
-            if isinstance(part, ImagePart)
-        ]
         token_ids = self._tokenize(self._expand(self._render(messages), placed))
         places = find_runs(token_ids, placed)
         positions = self._model.family.positions(
             len(token_ids),
-            [
-                PlacedItem(start, item.identity.num_tokens, item.identity.grid, runs)
-                for (start, runs), item in zip(places, placed, strict=True)
-            ],
+            [_placed(item, *place) for item, place in zip(placed, places, strict=True)],
             self._model.config,
         )
         spans = []
@@ -97,9 +91,9 @@ class PromptBuilder:
             {
                 "role": message.role,
                 "content": [
-                    {"type": "image"}
-                    if isinstance(part, ImagePart)
-                    else {"type": "text", "text": self._mark(part.text, around)}
+                    {"type": "text", "text": self._mark(part.text, around)}
+                    if isinstance(part, TextPart)
+                    else {"type": part.type}
                     for part in message.content
                 ],
             }
@@ -122,17 +116,17 @@ class PromptBuilder:
 
     def _expand(self, rendered: str, placed: Sequence[MediaItem]) -> str:
         # A placeholder that a user typed is preceded by a mark and so does not count.
-        parts = re.split(f"(?<!{_MARK}){re.escape(self._image_token)}", rendered)
-        if len(parts) != len(placed) + 1:
+        tokens = "|".join(map(re.escape, self._placeholders.values()))
+        parts = re.split(f"(?<!{_MARK})({tokens})", rendered)
+        wanted = [self._placeholders[item.identity.modality] for item in placed]
+        if parts[1::2] != wanted:
             raise InvalidRequest(
-                f"The model's chat template places {len(parts) - 1} of {len(placed)} pictures; "
-                "put pictures into user messages.",
+                f"The model's chat template places {len(parts) // 2} of {len(placed)} pictures "
+                "or videos, or others; put them into user messages.",
                 param="messages",
             )
-        expanded = [parts[0]]
-        for item, part in zip(placed, parts[1:], strict=True):
-            expanded += (item.placeholder, part)
-        return "".join(expanded)
+        parts[1::2] = [item.placeholder for item in placed]
+        return "".join(parts)
 
     def _tokenize(self, text: str) -> list[int]:
         # As transformers does: the tokenizer's own prefix only if the template has not written it.
@@ -169,6 +163,18 @@ def find_runs(
             runs.append((first - start, at - first))
         places.append((start, tuple(runs)))
     return places
+
+
+def _placed(item: MediaItem, start: int, runs: tuple[tuple[int, int], ...]) -> PlacedItem:
+    identity = item.identity
+    return PlacedItem(
+        start,
+        identity.num_tokens,
+        identity.grid,
+        runs,
+        modality=identity.modality,
+        seconds_per_step=item.seconds_per_step,
+    )
 
 
 def _control_tokens(tokenizer: Any, template: str) -> re.Pattern[str]:

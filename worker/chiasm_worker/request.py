@@ -10,6 +10,7 @@ Must not know: torch, HTTP, the block pool.
 from __future__ import annotations
 
 import enum
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -65,9 +66,12 @@ class Prompt:
         object.__setattr__(self, "next_position", int(self.positions.max()) + 1)
 
     @property
-    def num_media_tokens(self) -> int:
-        """Tokens from the first to the last of each media item, separators between them too."""
-        return sum(span.end - span.start for span in self.spans)
+    def num_media_tokens(self) -> Counter[str]:
+        """Per modality the tokens from first to last of its items, separators between them too."""
+        counts: Counter[str] = Counter()
+        for span in self.spans:
+            counts[span.item.modality] += span.end - span.start
+        return counts
 
 
 @dataclass(slots=True, eq=False)

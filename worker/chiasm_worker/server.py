@@ -147,11 +147,11 @@ def create_app(state: WorkerState) -> Starlette:
         serving = state.require()
         body = await _read_body(request, state.config)
         try:
-            head, pictures = decode_request(body)
+            head, files = decode_request(body)
         except ValidationError as error:
             raise InvalidRequest(_first_problem(error)) from error
-        events = serving.generation.events(head, pictures)
-        del body, pictures  # Many requests may wait here, each with megabytes of files.
+        events = serving.generation.events(head, files)
+        del body, files  # Many requests may wait here, each with megabytes of files.
         first = await _first_batch(events, request.receive)
         if first is None:
             return Response(status_code=204)
@@ -196,8 +196,8 @@ async def _first_batch(events: AsyncGenerator[list[Event]], receive: Receive) ->
 
 
 async def _read_body(request: Request, config: WorkerConfig) -> bytes:
-    images = config.images
-    limit = images.max_per_prompt * images.max_bytes + _HEAD_ALLOWANCE_BYTES
+    kinds = (config.images, config.videos)
+    limit = _HEAD_ALLOWANCE_BYTES + sum(kind.max_per_prompt * kind.max_bytes for kind in kinds)
     parts, size = [], 0
     async for part in request.stream():
         size += len(part)

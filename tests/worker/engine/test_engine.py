@@ -37,7 +37,7 @@ def test_length_ends_a_request_and_usage_counts_it(model: Prepared, picture: Cal
     prompt, _ = model.prompt(ask("hello", [picture(1)]))
     assert usage.num_prompt_tokens == len(prompt.token_ids)
     assert (usage.num_output_tokens, usage.num_cached_tokens) == (12, 0)
-    assert usage.num_media_tokens == prompt.spans[0].item.num_tokens
+    assert usage.num_media_tokens == {"image": prompt.spans[0].item.num_tokens}
 
 
 def test_cached_tokens_are_reported(model: Prepared, picture: Callable[..., bytes]):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -41,7 +42,7 @@ class RequestUsage:
     num_prompt_tokens: int
     num_output_tokens: int
     num_cached_tokens: int
-    num_media_tokens: int
+    num_media_tokens: Counter[str]  # by modality
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +130,9 @@ class Engine:
         num_prompt, num_tokens = len(prompt.token_ids), len(prompt.token_ids) + params.max_tokens
         if num_tokens > self.limits.max_model_len:
             raise InvalidRequest(
-                f"The prompt has {num_prompt} tokens (of them {prompt.num_media_tokens} for "
-                f"pictures) and max_tokens is {params.max_tokens}; together at most "
+                f"The prompt has {num_prompt} tokens (of them "
+                f"{prompt.num_media_tokens.total()} for media) and max_tokens is "
+                f"{params.max_tokens}; together at most "
                 f"{self.limits.max_model_len} are allowed. Shorten the one or lower the other.",
                 param="messages",
                 code="context_length_exceeded",

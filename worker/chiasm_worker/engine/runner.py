@@ -18,7 +18,7 @@ from chiasm_worker.models.decoder import MediaRows
 from chiasm_worker.request import Request
 from chiasm_worker.sched.scheduler import Chunk, EncodeJob, ScheduledBatch
 
-# What the image processor made of one picture, by input name.
+# What the processor made of one media item, by input name.
 EncoderInputs = Mapping[str, torch.Tensor]
 
 

@@ -1,6 +1,6 @@
-"""From canonical pixels to what the model's encoder takes, by transformers' own image processor.
+"""From canonical pixels to what the model's encoder takes, by transformers' own processors.
 
-Requests that bring the same picture at the same time share one processed copy.
+Requests that bring the same item at the same time share one processed copy.
 
 Must not know: prompts, batches.
 """
@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from transformers.video_utils import VideoMetadata
 
 from chiasm_worker.kvcache.prefix_cache import MediaIdentity
 from chiasm_worker.modality.image import CanonicalImage
+from chiasm_worker.modality.video import CanonicalVideo
 from chiasm_worker.models.base import LoadedModel
 
 
 class MediaItem:
-    """A processed picture: its identity and the encoder's inputs."""
+    """A processed picture or video: its identity and the encoder's inputs."""
 
     def __init__(
         self,
@@ -28,51 +30,91 @@ class MediaItem:
         inputs: Mapping[str, torch.Tensor],
         placeholder: str,
         row_token_id: int,
+        seconds_per_step: float = 1.0,
     ) -> None:
         self.identity = identity
         self.inputs = inputs
-        # What stands for the picture in the rendered prompt, before tokenisation. It may hold
+        # What stands for the item in the rendered prompt, before tokenisation. It may hold
         # ordinary words and separators beside the tokens that stand for the encoder's rows.
         self.placeholder = placeholder
         self.row_token_id = row_token_id
+        self.seconds_per_step = seconds_per_step
 
 
-class ImagePreparer:
-    """Runs the image processor; safe to call from several threads."""
+class MediaPreparer:
+    """Runs the processors; safe to call from several threads."""
 
     def __init__(self, model: LoadedModel) -> None:
         self._model = model
         self._processor: Any = model.processor
-        self._options: Mapping[str, Any] = self._processor._merge_kwargs(
+        options = self._processor._merge_kwargs(
             tokenizer_init_kwargs=self._processor.tokenizer.init_kwargs, return_tensors="pt"
-        )["images_kwargs"]
-        self._live: weakref.WeakValueDictionary[bytes, MediaItem] = weakref.WeakValueDictionary()
+        )
+        self._image_options: Mapping[str, Any] = options["images_kwargs"]
+        self._video_options: Mapping[str, Any] = options["videos_kwargs"]
+        self._live: weakref.WeakValueDictionary[tuple[bytes, int], MediaItem] = (
+            weakref.WeakValueDictionary()
+        )
         self._lock = threading.Lock()
 
-    def prepare(self, image: CanonicalImage) -> MediaItem:
-        """The item for a picture, processed unless a live request already holds it."""
+    def image(self, image: CanonicalImage, num_images: int = 1) -> MediaItem:
+        """The item for one of a prompt's `num_images` pictures."""
+        variant = self._model.family.variant(num_images)
+        return self._shared(image.digest, variant, lambda: self._image(image, num_images))
+
+    def video(self, video: CanonicalVideo) -> MediaItem:
+        """The item for a video's frames."""
+        return self._shared(video.digest, 1, lambda: self._video(video))
+
+    def _shared(self, digest: bytes, variant: int, process: Callable[[], MediaItem]) -> MediaItem:
+        """The item, processed unless a live request already holds it."""
         with self._lock:
-            item = self._live.get(image.digest)
+            item = self._live.get((digest, variant))
         if item is None:
-            item = self._process(image)
+            item = process()
             with self._lock:
-                item = self._live.setdefault(image.digest, item)
+                item = self._live.setdefault((digest, variant), item)
         return item
 
-    def _process(self, image: CanonicalImage) -> MediaItem:
+    def _image(self, image: CanonicalImage, num_images: int) -> MediaItem:
         processor, family = self._processor, self._model.family
-        # The same path that the processor's own call takes, with its own options. Nested, because
-        # some processors count the pictures of each conversation.
-        inputs, placeholders = processor._process_images([[image.pixels]], **self._options)
-        identity = MediaIdentity(
-            modality="image",
-            digest=image.digest,
-            grid=family.grid(inputs, self._model.config),
-            num_tokens=placeholders[0].count(processor.image_token),
+        inputs, placeholder = family.process_image(
+            processor, self._image_options, image.pixels, num_images
         )
-        return MediaItem(identity, _tensors(inputs), placeholders[0], processor.image_token_id)
+        token = (processor.image_token, processor.image_token_id)
+        return self._item("image", image.digest, inputs, placeholder, token)
 
+    def _video(self, video: CanonicalVideo) -> MediaItem:
+        processor = self._processor
+        metadata = VideoMetadata(
+            total_num_frames=video.times.num_frames,
+            fps=video.times.frames_per_second,
+            frames_indices=list(video.indices),
+        )
+        inputs, placeholders = processor._process_videos(
+            [video.frames],
+            **{**self._video_options, "video_metadata": [metadata], "do_sample_frames": False},
+        )
+        token = (processor.video_token, processor.video_token_id)
+        return self._item("video", video.digest, inputs, placeholders[0], token)
 
-def _tensors(inputs: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-    """What the encoder may take; processors add what only their placeholders need."""
-    return {name: value for name, value in inputs.items() if isinstance(value, torch.Tensor)}
+    def _item(
+        self,
+        modality: str,
+        digest: bytes,
+        inputs: Mapping[str, Any],
+        placeholder: str,
+        row_token: tuple[str, int],
+    ) -> MediaItem:
+        identity = MediaIdentity(
+            modality=modality,
+            digest=digest,
+            grid=self._model.family.grid(inputs, self._model.config),
+            num_tokens=placeholder.count(row_token[0]),
+        )
+        # Processors add what only their placeholders and positions need.
+        tensors = {n: value for n, value in inputs.items() if isinstance(value, torch.Tensor)}
+        seconds = [float(second) for second in inputs.get("second_per_grid_ts", ())]
+        return MediaItem(
+            identity, tensors, placeholder, row_token[1], seconds[0] if seconds else 1.0
+        )

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 import torch
+from PIL import Image
 
 from chiasm_worker.models.decoder import Decoder
 from chiasm_worker.models.digest import WeightDigests, WeightGroups
@@ -27,6 +28,9 @@ class PlacedItem:
     grid: tuple[int, ...]
     # (offset from start, length) of each unbroken run of encoder tokens.
     runs: tuple[tuple[int, int], ...] = ()
+    modality: str = "image"
+    # Of a video: what one step of the grid's first axis lasts, where the processor says so.
+    seconds_per_step: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,10 @@ class PositionScheme:
     window: int
 
 
+# The encoder's inputs of one media item, and what stands for it in a rendered prompt.
+ProcessedMedia = tuple[Mapping[str, Any], str]
+
+
 class VisionEncoder(Protocol):
     """A family's vision tower and projector, transformers' own."""
 
@@ -47,7 +55,7 @@ class VisionEncoder(Protocol):
         """Features of one item, [num_tokens, (1 + num_deepstack) * hidden_size].
 
         Args:
-            inputs: what the image processor made of one picture.
+            inputs: what the processor made of one picture or video.
         """
         ...
 
@@ -63,6 +71,11 @@ class Family(Protocol):
     @property
     def architectures(self) -> tuple[str, ...]:
         """The transformers classes that it computes."""
+        ...
+
+    @property
+    def modalities(self) -> tuple[str, ...]:
+        """What its prompts may bring beside text."""
         ...
 
     def split(self, model: Any, config: Any) -> tuple[Decoder, VisionEncoder, int]:
@@ -88,9 +101,47 @@ class Family(Protocol):
         """Position ids [num_axes, num_tokens] of a prompt with media."""
         ...
 
-    def grid(self, inputs: Mapping[str, torch.Tensor], config: Any) -> tuple[int, ...]:
-        """What the image processor made of the picture's size."""
+    def variant(self, num_images: int) -> int:
+        """Equal numbers of pictures in a prompt that make no difference to one of them."""
         ...
+
+    def process_image(
+        self, processor: Any, options: Mapping[str, Any], image: Image.Image, num_images: int
+    ) -> ProcessedMedia:
+        """What the processor makes of one of a prompt's `num_images` pictures."""
+        ...
+
+    def grid(self, inputs: Mapping[str, torch.Tensor], config: Any) -> tuple[int, ...]:
+        """What the processor made of an item's size."""
+        ...
+
+
+class PicturesApart:
+    """For families that look at each picture by itself, however many a prompt brings."""
+
+    modalities: tuple[str, ...] = ("image",)
+
+    def variant(self, num_images: int) -> int:
+        """Always the same."""
+        return 1
+
+    def process_image(
+        self, processor: Any, options: Mapping[str, Any], image: Image.Image, num_images: int
+    ) -> ProcessedMedia:
+        """What the processor makes of the picture alone."""
+        return process_images(processor, options, [image])
+
+
+def process_images(
+    processor: Any, options: Mapping[str, Any], images: list[Image.Image]
+) -> ProcessedMedia:
+    """What a processor makes of one prompt's pictures, and the placeholder of the first.
+
+    The same path that the processor's own call takes, with its own options. The list is nested,
+    because some processors count the pictures of each conversation.
+    """
+    inputs, placeholders = processor._process_images([images], **options)
+    return inputs, placeholders[0]
 
 
 @dataclass(frozen=True, slots=True)

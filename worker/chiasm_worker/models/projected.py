@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from chiasm_worker.models.base import PlacedItem, PositionScheme, VisionEncoder
+from chiasm_worker.models.base import PicturesApart, PlacedItem, PositionScheme, VisionEncoder
 from chiasm_worker.models.decoder import Decoder
 from chiasm_worker.models.digest import WeightGroups
 from chiasm_worker.models.text import build_decoder, rope_scaling, rotary, sliding_windows
@@ -47,7 +47,7 @@ def rows(features: torch.Tensor | Sequence[torch.Tensor]) -> torch.Tensor:
     return torch.cat(tuple(features), dim=0)
 
 
-class Projected:
+class Projected(PicturesApart):
     """Base of the families of this kind."""
 
     name: str

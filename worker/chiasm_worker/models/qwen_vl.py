@@ -3,13 +3,16 @@
 A picture of t x h x w merged patches takes the same temporal position for all its tokens and
 spreads over the height and width axes; the text after it goes on behind the larger side. In
 Qwen2-VL and Qwen2.5-VL the frequencies of the axes lie in sections, in Qwen3-VL they take turns.
+A video goes on along the temporal axis: in Qwen2-VL by one a pair of frames, in Qwen2.5-VL by the
+seconds that pass; in Qwen3-VL each pair stands like a picture behind its time in words.
 
 Must not know: batches, blocks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +20,7 @@ import numpy.typing as npt
 import torch
 
 from chiasm_worker.layers.rope import interleaved_axes, sectioned_axes
-from chiasm_worker.models.base import PlacedItem, PositionScheme, VisionEncoder
+from chiasm_worker.models.base import PicturesApart, PlacedItem, PositionScheme, VisionEncoder
 from chiasm_worker.models.decoder import Decoder
 from chiasm_worker.models.digest import WeightGroups
 from chiasm_worker.models.text import build_decoder, head_dim, rope_scaling, rotary, sliding_windows
@@ -32,16 +35,20 @@ class QwenVisionEncoder:
         self._visual = visual
 
     def encode(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Features of one picture; see VisionEncoder."""
-        pixels = inputs["pixel_values"].to(self._visual.device, self._visual.dtype)
-        grid = inputs["image_grid_thw"].to(self._visual.device)
+        """Features of one picture or video; see VisionEncoder."""
+        is_video = "pixel_values_videos" in inputs
+        pixels = inputs["pixel_values_videos" if is_video else "pixel_values"]
+        pixels = pixels.to(self._visual.device, self._visual.dtype)
+        grid = _grid(inputs).to(self._visual.device)
         output = self._visual(pixels, grid_thw=grid, return_dict=True)
         levels = getattr(output, "deepstack_features", None) or []
         return torch.cat((output.pooler_output, *levels), dim=-1)
 
 
-class QwenVL:
-    """The Qwen-VL families, which differ in rotary layout and DeepStack only."""
+class QwenVL(PicturesApart):
+    """The Qwen-VL families, which differ in rotary layout, DeepStack and the times of videos."""
+
+    modalities = ("image", "video")
 
     def __init__(self, name: str, architecture: str, rope_layout: str) -> None:
         self.name = name
@@ -92,26 +99,52 @@ class QwenVL:
 
     def grid(self, inputs: Mapping[str, torch.Tensor], config: Any) -> tuple[int, ...]:
         """(t, h, w) in patches before merging."""
-        return tuple(int(n) for n in inputs["image_grid_thw"][0])
+        return tuple(int(n) for n in _grid(inputs)[0])
 
     def positions(
         self, num_tokens: int, items: Sequence[PlacedItem], config: Any
     ) -> npt.NDArray[np.int64]:
         """Positions of a prompt, equal to transformers' `get_rope_index`."""
-        merge = config.vision_config.spatial_merge_size
         parts: list[npt.NDArray[np.int64]] = []
         token, position = 0, 0
 
         def text(count: int) -> npt.NDArray[np.int64]:
             return np.broadcast_to(np.arange(position, position + count), (3, count))
 
-        for item in items:
-            before = item.start - token
+        for start, item in self._pieces(items):
+            before = start - token
             parts.append(text(before))
             position += before
-            t, h, w = item.grid[0], item.grid[1] // merge, item.grid[2] // merge
-            parts.append(np.indices((t, h, w)).reshape(3, -1) + position)
-            position += max(h, w)
-            token = item.start + item.num_tokens
+            box = self._box(item, config)
+            parts.append(box + position)
+            position += int(box[1:].max()) + 1
+            token = start + box.shape[1]
         parts.append(text(num_tokens - token))
         return np.ascontiguousarray(np.concatenate(parts, axis=1), dtype=np.int64)
+
+    def _pieces(self, items: Sequence[PlacedItem]) -> Iterator[tuple[int, PlacedItem]]:
+        """(first token, item) of all that has positions of its own: pictures, videos, frames."""
+        for item in items:
+            if len(item.runs) > 1:
+                frame = replace(item, grid=(1, *item.grid[1:]))
+                yield from ((item.start + offset, frame) for offset, _ in item.runs)
+            else:
+                yield item.start, item
+
+    def _box(self, item: PlacedItem, config: Any) -> npt.NDArray[np.int64]:
+        """[3, tokens] positions of a piece from its own beginning."""
+        vision = config.vision_config
+        merge = vision.spatial_merge_size
+        box = np.indices((item.grid[0], item.grid[1] // merge, item.grid[2] // merge))
+        box = box.reshape(3, -1)
+        rate = getattr(vision, "tokens_per_second", None)
+        if item.modality == "video" and rate is not None:
+            # In single precision, as transformers' tensors are.
+            interval = np.float32(rate) * np.float32(item.seconds_per_step)
+            box[0] = (box[0].astype(np.float32) * interval).astype(np.int64)
+        return box
+
+
+def _grid(inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    is_video = "video_grid_thw" in inputs
+    return inputs["video_grid_thw" if is_video else "image_grid_thw"]

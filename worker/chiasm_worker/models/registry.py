@@ -18,6 +18,7 @@ from chiasm_worker.models.idefics3 import Idefics3
 from chiasm_worker.models.internvl import InternVL
 from chiasm_worker.models.llava import Llava
 from chiasm_worker.models.llava_next import LlavaNext
+from chiasm_worker.models.llava_onevision import LlavaOnevision
 from chiasm_worker.models.mistral3 import Mistral3
 from chiasm_worker.models.qwen_vl import QwenVL
 
@@ -27,6 +28,7 @@ FAMILIES: tuple[Family, ...] = (
     QwenVL("qwen2-vl", "Qwen2VLForConditionalGeneration", "sectioned"),
     Llava(),
     LlavaNext(),
+    LlavaOnevision(),
     InternVL(),
     Idefics3("idefics3", "Idefics3ForConditionalGeneration"),
     Idefics3("smolvlm", "SmolVLMForConditionalGeneration"),

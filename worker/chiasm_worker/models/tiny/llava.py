@@ -1,4 +1,4 @@
-"""Tiny LLaVA and LLaVA-NeXT models."""
+"""Tiny LLaVA, LLaVA-NeXT and LLaVA-OneVision models."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TEMPLATE = (
     "{% for m in messages %}{% if m.role == 'system' and m.content|selectattr('type', 'eq', "
     "'image')|list %}{{ raise_exception('no pictures in system messages') }}{% endif %}"
     "{{ m.role.upper() }}: "
-    "{% for c in m.content %}{% if c.type == 'image' %}<image>\n{% else %}{{ c.text }}"
+    "{% for c in m.content %}{% if c.type == 'text' %}{{ c.text }}{% else %}<{{ c.type }}>\n"
     "{% endif %}{% endfor %} {% endfor %}{% if add_generation_prompt %}ASSISTANT:{% endif %}"
 )
 # A tile's size in pixels, and the shapes that tiles may be laid out in.
@@ -21,7 +21,7 @@ _PINPOINTS = [[56, 112], [112, 56], [112, 112], [168, 56], [56, 168]]
 
 
 def _parts(tiny: TinyModel) -> tuple[Any, dict[str, int], dict[str, Any], dict[str, Any]]:
-    tokens, ids = tokenizer(("<s>", "</s>", "<image>"), bos="<s>", eos="</s>")
+    tokens, ids = tokenizer(("<s>", "</s>", "<image>", "<video>"), bos="<s>", eos="</s>")
     vision = {"model_type": "clip_vision_model", **tower_config(), **tiny.vision}
     text = {"model_type": "llama", **text_config(), **tiny.text}
     return tokens, ids, text, vision
@@ -76,6 +76,29 @@ def _next(tiny: TinyModel) -> tuple[Any, Any, Any]:
     return config, tf.LlavaNextForConditionalGeneration, processor
 
 
+def _onevision(tiny: TinyModel) -> tuple[Any, Any, Any]:
+    tokens, ids, text, vision = _parts(tiny)
+    config = tf.LlavaOnevisionConfig(
+        text_config=text,
+        vision_config=vision,
+        image_token_index=ids["<image>"],
+        video_token_index=ids["<video>"],
+        image_grid_pinpoints=_PINPOINTS,
+        **tiny.top,
+    )
+    size = {"height": _TILE, "width": _TILE}
+    processor = tf.LlavaOnevisionProcessor(
+        image_processor=tf.LlavaOnevisionImageProcessor(size=size, image_grid_pinpoints=_PINPOINTS),
+        tokenizer=tokens,
+        video_processor=tf.LlavaOnevisionVideoProcessor(size=size),
+        num_image_tokens=(_TILE // vision["patch_size"]) ** 2,
+        vision_feature_select_strategy="full",
+        chat_template=TEMPLATE,
+        vision_aspect_ratio=config.vision_aspect_ratio,
+    )
+    return config, tf.LlavaOnevisionForConditionalGeneration, processor
+
+
 _SIGLIP: dict[str, Any] = {
     "vision": {"model_type": "siglip_vision_model"},
     "top": {"vision_feature_select_strategy": "full", "vision_feature_layer": -1},
@@ -99,5 +122,16 @@ MODELS: tuple[TinyModel, ...] = (
     TinyModel("llava-next-mistral", "llava-next", _next, text={"model_type": "mistral"}),
     TinyModel(
         "llava-next-siglip-qwen2", "llava-next", _next, text={"model_type": "qwen2"}, **_SIGLIP
+    ),
+    TinyModel(
+        "onevision-qwen2", "llava-onevision", _onevision, text={"model_type": "qwen2"}, **_SIGLIP
+    ),
+    TinyModel(
+        "onevision-many-tiles",
+        "llava-onevision",
+        _onevision,
+        text={"model_type": "qwen2", "num_key_value_heads": 4},
+        vision=_SIGLIP["vision"],
+        top={**_SIGLIP["top"], "vision_aspect_ratio": "anyres_max_1"},
     ),
 )

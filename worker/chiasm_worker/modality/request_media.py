@@ -1,0 +1,78 @@
+"""From the files of one request to what its prompt and the encoder need of them.
+
+Must not know: HTTP, the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from chiasm_contract.config import ImageLimits, VideoLimits
+from chiasm_contract.errors import InvalidRequest, RequestTooLarge
+from chiasm_contract.messages import ImagePart, MediaFiles, MediaPart
+
+from chiasm_worker.modality.frames import FrameChooser
+from chiasm_worker.modality.image import decode_image
+from chiasm_worker.modality.media import MediaItem, MediaPreparer
+from chiasm_worker.modality.video import decode_video
+from chiasm_worker.models.base import LoadedModel
+
+NAMES = {"image": "picture", "video": "video"}
+
+
+@dataclass(frozen=True)
+class MediaLimits:
+    """What one request may bring, by kind."""
+
+    images: ImageLimits = field(default_factory=ImageLimits)
+    videos: VideoLimits = field(default_factory=VideoLimits)
+
+    def max_per_prompt(self, kind: str) -> int:
+        """How many of a kind."""
+        return self.images.max_per_prompt if kind == "image" else self.videos.max_per_prompt
+
+
+class MediaReader:
+    """Decodes and processes the media of requests; safe to call from several threads."""
+
+    def __init__(self, model: LoadedModel, limits: MediaLimits) -> None:
+        self._limits = limits
+        self._family = model.family
+        self._preparer = MediaPreparer(model)
+        self._choose = FrameChooser(
+            getattr(model.processor, "video_processor", None), limits.videos.max_frames
+        )
+
+    def check(self, placed: Sequence[MediaPart], files: MediaFiles) -> None:
+        """Raise a ClientFault for what needs no decoding to be refused."""
+        for kind, data in (("image", files.images), ("video", files.videos)):
+            indices = [part.index for part in placed if part.type == kind]
+            count, limit = max(len(indices), len(data)), self._limits.max_per_prompt(kind)
+            if count > limit:
+                raise RequestTooLarge(
+                    f"The request brings {count} {NAMES[kind]}s; at most {limit} are allowed per "
+                    "request.",
+                    param="messages",
+                )
+            if unplaced := set(range(len(data))) - set(indices):
+                raise InvalidRequest(
+                    f"{NAMES[kind].title()} {min(unplaced) + 1} stands in no message; refer to it "
+                    "or leave it out.",
+                    param="messages",
+                )
+
+    def read(self, placed: Sequence[MediaPart], files: MediaFiles) -> list[MediaItem]:
+        """The items in the order in which the conversation shows them.
+
+        Raises: ClientFault when a file cannot be decoded or exceeds a limit.
+        """
+        num_images = sum(isinstance(part, ImagePart) for part in placed)
+        items: dict[tuple[str, int], MediaItem] = {}
+        for index, data in enumerate(files.images):
+            image = decode_image(data, self._limits.images, index)
+            items["image", index] = self._preparer.image(image, num_images)
+        for index, data in enumerate(files.videos):
+            video = decode_video(data, self._limits.videos, self._choose, index)
+            items["video", index] = self._preparer.video(video)
+        return [items[part.type, part.index] for part in placed]

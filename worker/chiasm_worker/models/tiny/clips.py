@@ -1,0 +1,45 @@
+"""Small videos of coloured squares that move, for tests and benchmarks.
+
+Must not know: models.
+"""
+
+from __future__ import annotations
+
+import io
+from fractions import Fraction
+from typing import Any
+
+import av
+import numpy as np
+
+_SQUARE = 8
+
+
+def write_clip(
+    seed: int,
+    num_frames: int = 20,
+    rate: Fraction | int = 10,
+    size: tuple[int, int] = (80, 64),
+    kind: tuple[str, str] = ("mp4", "mpeg4"),
+    options: dict[str, str] | None = None,
+) -> bytes:
+    """A video file of `num_frames` frames at `rate` a second; size is (width, height) in pixels.
+
+    Args:
+        kind: container and codec, by FFmpeg's names.
+        options: of the codec.
+    """
+    rng = np.random.default_rng(seed)
+    width, height = size
+    squares = rng.integers(0, 256, (height // _SQUARE, width // _SQUARE, 3), dtype=np.uint8)
+    one = np.ones((_SQUARE, _SQUARE, 1), np.uint8)
+    buffer = io.BytesIO()
+    with av.open(buffer, "w", format=kind[0]) as container:
+        stream: Any = container.add_stream(kind[1], rate=rate, options=options or {})
+        stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
+        for i in range(num_frames):
+            pixels = np.kron(np.roll(squares, i, axis=1), one)
+            frame = av.VideoFrame.from_ndarray(pixels, format="rgb24")
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode())
+    return buffer.getvalue()
