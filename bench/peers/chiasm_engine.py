@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
-from chiasm_contract.config import EngineLimits, WorkerConfig
+from chiasm_contract.config import EngineLimits, MediaLimits, WorkerConfig
 from chiasm_contract.messages import (
     ChatMessage,
     GenerateHead,
@@ -18,7 +18,6 @@ from chiasm_contract.messages import (
 from chiasm_worker.engine.service import EngineService
 from chiasm_worker.generation import Generation
 from chiasm_worker.main import build
-from chiasm_worker.modality.request_media import MediaLimits
 from protocol import Answer, Question, serve
 
 

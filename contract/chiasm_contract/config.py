@@ -16,6 +16,7 @@ from chiasm_contract import names
 
 C = TypeVar("C", bound=BaseModel)
 
+MediaKind = Literal["image", "video", "audio"]
 Dtype = Literal["float32", "bfloat16", "float16"]
 DeviceKind = Literal["cpu", "cuda"]  # torch calls AMD's devices "cuda" too
 
@@ -47,6 +48,36 @@ class VideoLimits(_Frozen):
     max_frames: int = Field(default=32, ge=1, le=1024, description="Frames that the model sees.")
 
 
+class AudioLimits(_Frozen):
+    """What one request may bring in sound; checked before anything is decoded."""
+
+    max_per_prompt: int = Field(default=0, ge=0, le=16)
+    max_bytes: int = Field(default=16 * 2**20, ge=1024)
+    max_seconds: float = Field(default=30.0, gt=0, le=3600)
+
+
+class MediaLimits(_Frozen):
+    """What one request may bring beside text, by kind; both parts are configured with it."""
+
+    images: ImageLimits = ImageLimits()
+    videos: VideoLimits = VideoLimits()
+    audios: AudioLimits = AudioLimits()
+
+    def max_per_prompt(self, kind: MediaKind) -> int:
+        """How many of a kind."""
+        return {
+            "image": self.images.max_per_prompt,
+            "video": self.videos.max_per_prompt,
+            "audio": self.audios.max_per_prompt,
+        }[kind]
+
+    @property
+    def max_media_bytes(self) -> int:
+        """Of all files of one request together."""
+        kinds = (self.images, self.videos, self.audios)
+        return sum(kind.max_per_prompt * kind.max_bytes for kind in kinds)
+
+
 class EngineLimits(_Frozen):
     """The engine's budgets."""
 
@@ -59,7 +90,7 @@ class EngineLimits(_Frozen):
     prefix_caching: bool = True
 
 
-class WorkerConfig(_Frozen):
+class WorkerConfig(MediaLimits):
     """All that a worker needs to serve one model."""
 
     model_id: str = Field(min_length=1)
@@ -67,8 +98,6 @@ class WorkerConfig(_Frozen):
     dtype: Dtype = "float32"
     device: DeviceKind = "cpu"
     num_threads: int = Field(default=0, ge=0, description="0: as many as the model gains from")
-    images: ImageLimits = ImageLimits()
-    videos: VideoLimits = VideoLimits()
     engine: EngineLimits = EngineLimits()
     socket_path: Path = Path(names.WORKER_SOCKET)
     shutdown_seconds: float = Field(
@@ -76,7 +105,7 @@ class WorkerConfig(_Frozen):
     )
 
 
-class SidecarConfig(_Frozen):
+class SidecarConfig(MediaLimits):
     """All that a sidecar needs to stand in front of one worker."""
 
     model_id: str = Field(min_length=1)
@@ -84,8 +113,6 @@ class SidecarConfig(_Frozen):
     host: str = "0.0.0.0"  # noqa: S104 - a pod's address is not known before it runs
     api_port: int = Field(default=names.API_PORT, ge=0, le=65535)
     metrics_port: int = Field(default=names.METRICS_PORT, ge=0, le=65535)
-    images: ImageLimits = ImageLimits()
-    videos: VideoLimits = VideoLimits()
     max_body_bytes: int = Field(default=128 * 2**20, ge=1024)
     request_timeout_seconds: float = Field(default=600.0, gt=0)
     expected_identity: dict[str, str | int | float | bool | list[int]] = Field(

@@ -1,19 +1,21 @@
 """What travels between sidecar and worker, and from a pod to the operator.
 
-A request is one body: `length of head, 4 bytes big-endian | head, JSON | media, back to back`, all
-pictures before all videos. Files stay raw bytes (base64 would cost a third more and a copy). The
-answer is NDJSON, one event a line: any number of `token`, then exactly one `finish` or `error`.
+A request is one body: `length of head, 4 bytes big-endian | head, JSON | media, back to back`:
+pictures, then videos, then sounds. Files stay raw bytes (base64 would cost a third more and a
+copy). The answer is NDJSON, one event a line: any number of `token`, then exactly one `finish` or
+`error`.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
+from chiasm_contract.config import MediaKind
 from chiasm_contract.errors import ErrorBody, InvalidRequest
 from chiasm_contract.fingerprint import Value
 
@@ -21,6 +23,9 @@ REQUEST_MEDIA_TYPE = "application/x-chiasm-request"
 EVENT_MEDIA_TYPE = "application/x-ndjson"
 INCARNATION_HEADER = "x-chiasm-incarnation"
 """On the worker's answers to /generate: IdentityReport.incarnation of the process that answers."""
+
+# What sentences call one of a kind.
+MEDIA_NAMES: Mapping[MediaKind, str] = {"image": "picture", "video": "video", "audio": "sound"}
 
 _LENGTH = struct.Struct(">I")
 
@@ -50,8 +55,15 @@ class VideoPart(_Message):
     index: int = Field(ge=0)
 
 
-MediaPart = ImagePart | VideoPart
-ContentPart = Annotated[TextPart | ImagePart | VideoPart, Field(discriminator="type")]
+class AudioPart(_Message):
+    """The place of a sound in a turn; its bytes are sound number `index` behind the head."""
+
+    type: Literal["audio"] = "audio"
+    index: int = Field(ge=0)
+
+
+MediaPart = ImagePart | VideoPart | AudioPart
+ContentPart = Annotated[TextPart | ImagePart | VideoPart | AudioPart, Field(discriminator="type")]
 
 
 class ChatMessage(_Message):
@@ -83,6 +95,7 @@ class GenerateHead(_Message):
     sampling: Sampling = Sampling()
     image_sizes_bytes: tuple[Annotated[int, Field(ge=0)], ...] = ()
     video_sizes_bytes: tuple[Annotated[int, Field(ge=0)], ...] = ()
+    audio_sizes_bytes: tuple[Annotated[int, Field(ge=0)], ...] = ()
 
     def media_parts(self) -> tuple[MediaPart, ...]:
         """The media in the order in which the conversation shows them."""
@@ -100,10 +113,11 @@ class MediaFiles:
 
     images: tuple[bytes, ...] = ()
     videos: tuple[bytes, ...] = ()
+    audios: tuple[bytes, ...] = ()
 
-    def of(self, kind: Literal["image", "video"]) -> tuple[bytes, ...]:
+    def of(self, kind: MediaKind) -> tuple[bytes, ...]:
         """The files of one kind of part."""
-        return self.images if kind == "image" else self.videos
+        return {"image": self.images, "video": self.videos, "audio": self.audios}[kind]
 
 
 class TokenLogprob(_Message):
@@ -137,6 +151,7 @@ class Usage(_Message):
     cached_tokens: int
     image_tokens: int
     video_tokens: int = 0
+    audio_tokens: int = 0
 
 
 class FinishEvent(_Message):
@@ -167,6 +182,7 @@ class ModelCard(_Message):
     max_model_len: int
     max_images_per_prompt: int
     max_videos_per_prompt: int = 0
+    max_audios_per_prompt: int = 0
 
 
 class IdentityReport(_Message):
@@ -199,17 +215,21 @@ class PodState(_Message):
 
 
 def encode_request(
-    head: GenerateHead, images: Sequence[bytes], videos: Sequence[bytes] = ()
+    head: GenerateHead,
+    images: Sequence[bytes],
+    videos: Sequence[bytes] = (),
+    audios: Sequence[bytes] = (),
 ) -> bytes:
     """One request body; the head's sizes are set from the files."""
     sized = head.model_copy(
         update={
             "image_sizes_bytes": tuple(len(data) for data in images),
             "video_sizes_bytes": tuple(len(data) for data in videos),
+            "audio_sizes_bytes": tuple(len(data) for data in audios),
         }
     )
     data = sized.model_dump_json().encode()
-    return b"".join([_LENGTH.pack(len(data)), data, *images, *videos])
+    return b"".join([_LENGTH.pack(len(data)), data, *images, *videos, *audios])
 
 
 def decode_request(body: bytes) -> tuple[GenerateHead, MediaFiles]:
@@ -225,19 +245,20 @@ def decode_request(body: bytes) -> tuple[GenerateHead, MediaFiles]:
     if start > len(body):
         raise InvalidRequest(f"The head claims {length} bytes; the body has {len(body)}.")
     head = GenerateHead.model_validate_json(body[_LENGTH.size : start])
-    if start + sum(head.image_sizes_bytes) + sum(head.video_sizes_bytes) != len(body):
+    kinds = (head.image_sizes_bytes, head.video_sizes_bytes, head.audio_sizes_bytes)
+    if start + sum(map(sum, kinds)) != len(body):
         raise InvalidRequest("The media's sizes do not add up to the body's length.")
-    files = _cut(body, start, (*head.image_sizes_bytes, *head.video_sizes_bytes))
-    images = tuple(next(files) for _ in head.image_sizes_bytes)
-    media = MediaFiles(images=images, videos=tuple(files))
+    files = _cut(body, start, [size for sizes in kinds for size in sizes])
+    media = MediaFiles(*(tuple(next(files) for _ in sizes) for sizes in kinds))
     for part in head.media_parts():
         if part.index >= len(media.of(part.type)):
-            name = "picture" if part.type == "image" else "video"
-            raise InvalidRequest(f"{part.type.title()} part {part.index} has no {name} behind it.")
+            raise InvalidRequest(
+                f"{part.type.title()} part {part.index} has no {MEDIA_NAMES[part.type]} behind it."
+            )
     return head, media
 
 
-def _cut(body: bytes, start: int, sizes: tuple[int, ...]) -> Iterator[bytes]:
+def _cut(body: bytes, start: int, sizes: Sequence[int]) -> Iterator[bytes]:
     for size in sizes:
         yield body[start : start + size]
         start += size

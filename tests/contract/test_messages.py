@@ -8,6 +8,7 @@ import pytest
 from chiasm_contract import messages
 from chiasm_contract.errors import InvalidRequest
 from chiasm_contract.messages import (
+    AudioPart,
     ChatMessage,
     ErrorEvent,
     FinishEvent,
@@ -27,6 +28,7 @@ PARTS = st.one_of(
     st.builds(TextPart, text=st.text(max_size=40)),
     st.builds(ImagePart, index=st.integers(0, 2)),
     st.builds(VideoPart, index=st.integers(0, 1)),
+    st.builds(AudioPart, index=st.integers(0, 1)),
 )
 TURNS = st.builds(
     ChatMessage,
@@ -54,15 +56,20 @@ SHOWN = GenerateHead(
 FILES = st.lists(st.binary(max_size=64), min_size=3, max_size=4)
 
 
-@given(HEADS, FILES, FILES)
-def test_requests_survive(head: GenerateHead, images: list[bytes], videos: list[bytes]) -> None:
-    decoded, files = messages.decode_request(messages.encode_request(head, images, videos))
-    assert (files.images, files.videos) == (tuple(images), tuple(videos))
-    assert (files.of("image"), files.of("video")) == (files.images, files.videos)
+@given(HEADS, FILES, FILES, FILES)
+def test_requests_survive(
+    head: GenerateHead, images: list[bytes], videos: list[bytes], audios: list[bytes]
+) -> None:
+    body = messages.encode_request(head, images, videos, audios)
+    decoded, files = messages.decode_request(body)
+    assert files.of("image") == files.images == tuple(images)
+    assert files.of("video") == files.videos == tuple(videos)
+    assert files.of("audio") == files.audios == tuple(audios)
     assert decoded == head.model_copy(
         update={
             "image_sizes_bytes": tuple(map(len, images)),
             "video_sizes_bytes": tuple(map(len, videos)),
+            "audio_sizes_bytes": tuple(map(len, audios)),
         }
     )
 

@@ -12,11 +12,11 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from chiasm_contract.messages import ChatMessage, ImagePart, TextPart, VideoPart
+from chiasm_contract.messages import AudioPart, ChatMessage, ImagePart, TextPart, VideoPart
 from chiasm_worker.equality import Conversation, Prepared, Reference, ask
 from chiasm_worker.models.registry import FAMILIES
 from chiasm_worker.models.tiny import TINY_MODELS
-from chiasm_worker.models.tiny.clips import write_clip
+from chiasm_worker.models.tiny.clips import write_clip, write_sound
 from PIL import Image
 
 MAX_TOKENS = 14
@@ -42,7 +42,6 @@ TURNS = (
 )
 PICTURES = [
     ask("What stands left of the tin? Größe 5€", [A]),
-    ask("How are you?"),
     Conversation(TURNS, (A, B)),
     ask("Which of these is larger, and which has more colours in it than the other?", [B, A]),
 ]
@@ -62,10 +61,28 @@ VIDEOS = [ask("What moves?", videos=[SLOW]), Conversation((SCENE,), (A,), (SLOW,
 FAMILY = {tiny.name: f for tiny in TINY_MODELS for f in FAMILIES if f.name == tiny.family}
 
 
+LONG, SHORT = write_sound(1, 1.0), write_sound(2, 0.37)
+HEARD = ChatMessage(
+    role="user", content=(AudioPart(index=1), TextPart(text="and "), AudioPart(index=0))
+)
+SOUNDS = [
+    ask("What do you hear?", sounds=[LONG]),
+    Conversation((HEARD,), sounds=(LONG, SHORT)),
+    ask("And this?", sounds=[SHORT]),
+]
+TEXT = [ask("How are you?"), ask("How are you, and what do you do at this hour? Größe 5€")]
+BY_MODALITY = {"image": PICTURES, "video": VIDEOS, "audio": SOUNDS}
+
+
 @pytest.fixture(scope="module")
 def conversations() -> Callable[[str], list[Conversation]]:
     """Name of a tiny model -> conversations with all that its family takes."""
-    return lambda name: PICTURES + (VIDEOS if "video" in FAMILY[name].modalities else [])
+
+    def those_of(name: str) -> list[Conversation]:
+        with_media = [c for kind in FAMILY[name].modalities for c in BY_MODALITY[kind]]
+        return with_media + TEXT
+
+    return those_of
 
 
 @pytest.fixture(scope="module")

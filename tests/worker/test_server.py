@@ -19,9 +19,10 @@ import httpx
 import pytest
 import uvicorn
 from chiasm_contract import fingerprint, messages
-from chiasm_contract.config import EngineLimits, ImageLimits, VideoLimits, WorkerConfig
+from chiasm_contract.config import AudioLimits, EngineLimits, ImageLimits, VideoLimits, WorkerConfig
 from chiasm_contract.errors import Unavailable
 from chiasm_contract.messages import (
+    AudioPart,
     ChatMessage,
     ContentPart,
     FinishEvent,
@@ -37,7 +38,7 @@ from chiasm_contract.messages import (
 )
 from chiasm_contract.metric_specs import specs_of
 from chiasm_worker.main import loading, web_server
-from chiasm_worker.models.tiny.clips import write_clip
+from chiasm_worker.models.tiny.clips import write_clip, write_sound
 from chiasm_worker.server import WorkerState
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -57,23 +58,29 @@ class Worker:
         text: str = "hello",
         pictures: tuple[bytes, ...] = (),
         videos: tuple[bytes, ...] = (),
+        sounds: tuple[bytes, ...] = (),
         **sampling: Any,
     ) -> httpx.Response:
-        content = body(text, pictures, videos, **sampling)
+        content = body(text, pictures, videos, sounds, **sampling)
         return await self.client.post("/generate", content=content)
 
 
 def body(
-    text: str, pictures: tuple[bytes, ...] = (), videos: tuple[bytes, ...] = (), **sampling: Any
+    text: str,
+    pictures: tuple[bytes, ...] = (),
+    videos: tuple[bytes, ...] = (),
+    sounds: tuple[bytes, ...] = (),
+    **sampling: Any,
 ) -> bytes:
     parts: list[ContentPart] = [ImagePart(index=i) for i in range(len(pictures))]
     parts += [VideoPart(index=i) for i in range(len(videos))]
+    parts += [AudioPart(index=i) for i in range(len(sounds))]
     head = GenerateHead(
         request_id="same for all",
         messages=(ChatMessage(role="user", content=(*parts, TextPart(text=text))),),
         sampling=Sampling(**{"temperature": 0, "max_tokens": 8, **sampling}),
     )
-    return messages.encode_request(head, pictures, videos)
+    return messages.encode_request(head, pictures, videos, sounds)
 
 
 def events(response: httpx.Response) -> list[Any]:
@@ -238,6 +245,22 @@ async def test_videos_are_answered_and_counted(config: WorkerConfig, picture: Ca
             )
 
 
+async def test_sounds_are_answered_and_counted(
+    config: WorkerConfig, tiny_folder: Callable[[str], Path]
+):
+    heard = {
+        "model_path": tiny_folder("qwen2-audio"),
+        "images": ImageLimits(max_per_prompt=0),
+        "audios": AudioLimits(max_per_prompt=1, max_seconds=1.5),
+    }
+    async with serving(config.model_copy(update=heard)) as worker:
+        *_, finish = events(await worker.generate("hello", sounds=(write_sound(1),)))
+        assert 0 < finish.usage.audio_tokens < finish.usage.prompt_tokens
+        assert finish.usage.image_tokens == finish.usage.video_tokens == 0
+        long = await worker.generate("hello", sounds=(write_sound(1, 1.6),))
+        assert (long.status_code, long.json()["param"]) == (413, "audios[0]")
+
+
 async def test_videos_are_refused_where_none_are_allowed(worker: Worker):
     response = await worker.generate("x", (), (write_clip(1),))
     assert response.status_code == 413
@@ -254,7 +277,7 @@ async def test_a_family_without_videos_does_not_serve_where_some_are_allowed(
     state = WorkerState(wrong)
     async with loading(state):
         await until(lambda: state.load_failure is not None)
-    assert "Up to 2 videos a prompt are allowed, but the family llava takes image only" in str(
+    assert "Up to 2 videos a prompt are allowed, but the family llava takes pictures only" in str(
         state.load_failure
     )
 

@@ -9,7 +9,9 @@ Must not know: HTTP, which models there are.
 from __future__ import annotations
 
 import inspect
+import io
 import tempfile
+import wave
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +20,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from chiasm_contract.config import EngineLimits, ImageLimits, VideoLimits
+from chiasm_contract.config import AudioLimits, EngineLimits, ImageLimits, MediaLimits, VideoLimits
 from chiasm_contract.messages import (
+    AudioPart,
     ChatMessage,
     ContentPart,
     ImagePart,
@@ -28,14 +31,14 @@ from chiasm_contract.messages import (
     TextPart,
     VideoPart,
 )
-from transformers import AutoModelForImageTextToText, AutoProcessor
+from transformers import AutoModelForMultimodalLM, AutoProcessor
 from transformers.video_utils import load_video
 
 from chiasm_worker.engine.engine import Engine
 from chiasm_worker.engine.runner import EncoderInputs
 from chiasm_worker.modality.frames import DEFAULT_FRAMES_PER_SECOND
 from chiasm_worker.modality.image import decode_image
-from chiasm_worker.modality.request_media import MediaLimits, MediaReader
+from chiasm_worker.modality.request_media import MediaReader
 from chiasm_worker.models.base import LoadedModel
 from chiasm_worker.prompt import PromptBuilder
 from chiasm_worker.request import Prompt, Request, SamplingParams
@@ -50,6 +53,7 @@ class Conversation:
     messages: tuple[ChatMessage, ...]
     pictures: tuple[bytes, ...] = ()
     videos: tuple[bytes, ...] = ()
+    sounds: tuple[bytes, ...] = ()
 
     @property
     def media_parts(self) -> list[MediaPart]:
@@ -57,22 +61,28 @@ class Conversation:
         return [p for m in self.messages for p in m.content if not isinstance(p, TextPart)]
 
 
-def ask(text: str, pictures: Sequence[bytes] = (), videos: Sequence[bytes] = ()) -> Conversation:
-    """One user turn: all pictures, all videos, then a question."""
+def ask(
+    text: str,
+    pictures: Sequence[bytes] = (),
+    videos: Sequence[bytes] = (),
+    sounds: Sequence[bytes] = (),
+) -> Conversation:
+    """One user turn: all pictures, all videos, all sounds, then a question."""
     content: tuple[ContentPart, ...] = (
         *(ImagePart(index=i) for i in range(len(pictures))),
         *(VideoPart(index=i) for i in range(len(videos))),
+        *(AudioPart(index=i) for i in range(len(sounds))),
         TextPart(text=text),
     )
     message = ChatMessage(role="user", content=content)
-    return Conversation((message,), tuple(pictures), tuple(videos))
+    return Conversation((message,), tuple(pictures), tuple(videos), tuple(sounds))
 
 
 class Reference:
     """transformers' model and processor, as they are."""
 
     def __init__(self, folder: Path, dtype: torch.dtype = torch.float32) -> None:
-        self._model: Any = AutoModelForImageTextToText.from_pretrained(folder, dtype=dtype).eval()
+        self._model: Any = AutoModelForMultimodalLM.from_pretrained(folder, dtype=dtype).eval()
         self._processor: Any = AutoProcessor.from_pretrained(folder)
 
     @torch.inference_mode()
@@ -98,13 +108,16 @@ class Reference:
         """What transformers' processor makes of a conversation."""
         images = [decode_image(p, ImageLimits()).pixels for p in conversation.pictures]
         videos = [_all_frames(data) for data in conversation.videos]
+        sounds = [_all_samples(data) for data in conversation.sounds]
 
         def block(part: MediaPart | TextPart) -> dict[str, Any]:
             if isinstance(part, TextPart):
                 return {"type": "text", "text": part.text}
             if isinstance(part, ImagePart):
                 return {"type": "image", "image": images[part.index]}
-            return {"type": "video", "video": videos[part.index][0]}
+            if isinstance(part, VideoPart):
+                return {"type": "video", "video": videos[part.index][0]}
+            return {"type": "audio", "audio": sounds[part.index]}
 
         chat = [
             {"role": message.role, "content": [block(part) for part in message.content]}
@@ -132,12 +145,22 @@ def _all_frames(data: bytes) -> Any:
         return load_video(file.name, backend="pyav")
 
 
+def _all_samples(data: bytes) -> npt.NDArray[np.float32]:
+    """The samples of a WAV file of 16-bit numbers at the model's rate, read by Python itself."""
+    with wave.open(io.BytesIO(data)) as file:
+        numbers = np.frombuffer(file.readframes(file.getnframes()), "<i2")
+    return (numbers / 2**15).astype(np.float32)
+
+
 class Prepared:
     """One loaded model with the way from conversations to requests; engines are made from it."""
 
     def __init__(self, model: LoadedModel) -> None:
         self.model = model
-        self._media = MediaReader(model, MediaLimits(videos=VideoLimits(max_per_prompt=4)))
+        several = MediaLimits(
+            videos=VideoLimits(max_per_prompt=4), audios=AudioLimits(max_per_prompt=4)
+        )
+        self._media = MediaReader(model, several)
         self._prompts = PromptBuilder(model)
 
     def engine(self, **limits: Any) -> Engine:
@@ -147,7 +170,7 @@ class Prepared:
 
     def prompt(self, conversation: Conversation) -> tuple[Prompt, list[EncoderInputs]]:
         """A conversation's prompt and the encoder inputs of its spans."""
-        files = MediaFiles(conversation.pictures, conversation.videos)
+        files = MediaFiles(conversation.pictures, conversation.videos, conversation.sounds)
         placed = self._media.read(conversation.media_parts, files)
         prompt = self._prompts.build(conversation.messages, placed)
         return prompt, [item.inputs for item in placed]

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from typing import Any
 
+from chiasm_contract.config import MediaLimits
 from chiasm_contract.errors import ChiasmError
 from chiasm_contract.messages import (
     ChosenLogprob,
@@ -30,7 +31,7 @@ from chiasm_worker.engine.engine import Progress
 from chiasm_worker.engine.runner import EncoderInputs
 from chiasm_worker.engine.sampler import TopLogprobs
 from chiasm_worker.engine.service import EngineService
-from chiasm_worker.modality.request_media import MediaLimits, MediaReader
+from chiasm_worker.modality.request_media import MediaReader
 from chiasm_worker.models.base import LoadedModel
 from chiasm_worker.prompt import PromptBuilder
 from chiasm_worker.request import FinishReason, Prompt, SamplingParams
@@ -111,6 +112,7 @@ class Generation:
                         cached_tokens=usage.num_cached_tokens,
                         image_tokens=usage.num_media_tokens["image"],
                         video_tokens=usage.num_media_tokens["video"],
+                        audio_tokens=usage.num_media_tokens["audio"],
                     ),
                 )
             )

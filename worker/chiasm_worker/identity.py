@@ -13,6 +13,7 @@ import json
 from importlib.metadata import version
 from typing import Any
 
+import av
 from chiasm_contract import fingerprint
 from chiasm_contract.fingerprint import (
     Compute,
@@ -60,7 +61,7 @@ def build_identity(model: LoadedModel, spec: KVCacheSpec, attention_numerics: st
         model=Model(config=config_digest(model.config)),
         processor=Processor(
             config=processor_digest(model.processor),
-            resize_backend=resize_backend(model.processor.image_processor),
+            resize_backend=resize_backend(model.processor),
             library_version=f"transformers {version('transformers')}",
         ),
         position=Position(
@@ -129,8 +130,13 @@ def _digest(resolved: object) -> str:
     return hashlib.sha256(data.encode()).hexdigest()
 
 
-def resize_backend(image_processor: Any) -> str:
-    """Which library resizes pictures: two of them never agree to the last bit."""
-    bases = {base.__name__ for base in type(image_processor).__mro__}
+def resize_backend(processor: Any) -> str:
+    """Which library resizes pictures, or resamples sound where a model sees none.
+
+    Two of them never agree to the last bit.
+    """
+    if not hasattr(processor, "image_processor"):
+        return f"swresample {'.'.join(map(str, av.library_versions['libswresample']))}"
+    bases = {base.__name__ for base in type(processor.image_processor).__mro__}
     library = "torchvision" if "TorchvisionBackend" in bases else "pillow"
     return f"{library} {version(library).split('+')[0]}"

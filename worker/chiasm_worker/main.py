@@ -16,7 +16,7 @@ import uvicorn
 import uvloop
 from chiasm_contract.config import EngineLimits, WorkerConfig, read_config
 from chiasm_contract.fingerprint import Identity
-from chiasm_contract.messages import ModelCard
+from chiasm_contract.messages import MEDIA_NAMES, ModelCard
 from pydantic import ValidationError
 from transformers.utils.logging import disable_progress_bar
 
@@ -25,7 +25,6 @@ from chiasm_worker.engine.engine import Engine, cache_spec
 from chiasm_worker.engine.service import EngineService
 from chiasm_worker.generation import Generation
 from chiasm_worker.identity import build_identity, cache_root
-from chiasm_worker.modality.request_media import MediaLimits
 from chiasm_worker.models.base import LoadedModel
 from chiasm_worker.models.registry import load_model
 from chiasm_worker.server import Serving, WorkerState, create_app
@@ -96,7 +95,7 @@ async def _load(state: WorkerState) -> None:
     try:
         model, engine, identity = await asyncio.to_thread(build, config)
         service = EngineService(engine)
-        generation = Generation(MediaLimits(config.images, config.videos), model, service)
+        generation = Generation(config, model, service)
     except Exception as error:
         # Stays up and says so: whoever looks at the pod learns the reason, not a restart count.
         logger.exception("The model could not be loaded")
@@ -110,6 +109,7 @@ async def _load(state: WorkerState) -> None:
         max_model_len=engine.limits.max_model_len,
         max_images_per_prompt=config.images.max_per_prompt,
         max_videos_per_prompt=config.videos.max_per_prompt,
+        max_audios_per_prompt=config.audios.max_per_prompt,
     )
     state.serving = Serving(card, identity, service, generation)
     logger.info("Serving %s with %d cache blocks", config.model_id, engine.pool.num_blocks)
@@ -130,11 +130,14 @@ def build(config: WorkerConfig) -> tuple[LoadedModel, Engine, Identity]:
 
 def check_modalities(model: LoadedModel, config: WorkerConfig) -> None:
     """Raise ValueError if requests may bring what the model cannot look at."""
-    if config.videos.max_per_prompt and "video" not in model.family.modalities:
-        raise ValueError(
-            f"Up to {config.videos.max_per_prompt} videos a prompt are allowed, but the family "
-            f"{model.family.name} takes {' and '.join(model.family.modalities)} only; allow 0."
-        )
+    for kind, name in MEDIA_NAMES.items():
+        allowed = config.max_per_prompt(kind)
+        if allowed and kind not in model.family.modalities:
+            taken = " and ".join(f"{MEDIA_NAMES[known]}s" for known in model.family.modalities)
+            raise ValueError(
+                f"Up to {allowed} {name}s a prompt are allowed, but the family "
+                f"{model.family.name} takes {taken} only; allow 0."
+            )
 
 
 def resolve_limits(model: LoadedModel, limits: EngineLimits) -> EngineLimits:

@@ -196,8 +196,7 @@ async def _first_batch(events: AsyncGenerator[list[Event]], receive: Receive) ->
 
 
 async def _read_body(request: Request, config: WorkerConfig) -> bytes:
-    kinds = (config.images, config.videos)
-    limit = _HEAD_ALLOWANCE_BYTES + sum(kind.max_per_prompt * kind.max_bytes for kind in kinds)
+    limit = config.max_media_bytes + _HEAD_ALLOWANCE_BYTES
     parts, size = [], 0
     async for part in request.stream():
         size += len(part)

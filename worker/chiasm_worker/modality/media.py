@@ -16,13 +16,14 @@ import torch
 from transformers.video_utils import VideoMetadata
 
 from chiasm_worker.kvcache.prefix_cache import MediaIdentity
+from chiasm_worker.modality.audio import CanonicalAudio
 from chiasm_worker.modality.image import CanonicalImage
 from chiasm_worker.modality.video import CanonicalVideo
 from chiasm_worker.models.base import LoadedModel
 
 
 class MediaItem:
-    """A processed picture or video: its identity and the encoder's inputs."""
+    """A processed picture, video or sound: its identity and the encoder's inputs."""
 
     def __init__(
         self,
@@ -52,6 +53,7 @@ class MediaPreparer:
         )
         self._image_options: Mapping[str, Any] = options["images_kwargs"]
         self._video_options: Mapping[str, Any] = options["videos_kwargs"]
+        self._audio_options: Mapping[str, Any] = options["audio_kwargs"]
         self._live: weakref.WeakValueDictionary[tuple[bytes, int], MediaItem] = (
             weakref.WeakValueDictionary()
         )
@@ -65,6 +67,10 @@ class MediaPreparer:
     def video(self, video: CanonicalVideo) -> MediaItem:
         """The item for a video's frames."""
         return self._shared(video.digest, 1, lambda: self._video(video))
+
+    def audio(self, audio: CanonicalAudio) -> MediaItem:
+        """The item for a sound."""
+        return self._shared(audio.digest, 1, lambda: self._audio(audio))
 
     def _shared(self, digest: bytes, variant: int, process: Callable[[], MediaItem]) -> MediaItem:
         """The item, processed unless a live request already holds it."""
@@ -97,6 +103,15 @@ class MediaPreparer:
         )
         token = (processor.video_token, processor.video_token_id)
         return self._item("video", video.digest, inputs, placeholders[0], token)
+
+    def _audio(self, audio: CanonicalAudio) -> MediaItem:
+        processor = self._processor
+        rate = processor.feature_extractor.sampling_rate
+        inputs, placeholders = processor._process_audio(
+            [audio.samples], **{**self._audio_options, "sampling_rate": rate}
+        )
+        token = (processor.audio_token, processor.audio_token_id)
+        return self._item("audio", audio.digest, inputs, placeholders[0], token)
 
     def _item(
         self,

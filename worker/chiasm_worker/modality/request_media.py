@@ -6,31 +6,17 @@ Must not know: HTTP, the engine.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
-from chiasm_contract.config import ImageLimits, VideoLimits
+from chiasm_contract.config import MediaLimits
 from chiasm_contract.errors import InvalidRequest, RequestTooLarge
-from chiasm_contract.messages import ImagePart, MediaFiles, MediaPart
+from chiasm_contract.messages import MEDIA_NAMES, ImagePart, MediaFiles, MediaPart
 
+from chiasm_worker.modality.audio import SoundForm, decode_audio
 from chiasm_worker.modality.frames import FrameChooser
 from chiasm_worker.modality.image import decode_image
 from chiasm_worker.modality.media import MediaItem, MediaPreparer
 from chiasm_worker.modality.video import decode_video
 from chiasm_worker.models.base import LoadedModel
-
-NAMES = {"image": "picture", "video": "video"}
-
-
-@dataclass(frozen=True)
-class MediaLimits:
-    """What one request may bring, by kind."""
-
-    images: ImageLimits = field(default_factory=ImageLimits)
-    videos: VideoLimits = field(default_factory=VideoLimits)
-
-    def max_per_prompt(self, kind: str) -> int:
-        """How many of a kind."""
-        return self.images.max_per_prompt if kind == "image" else self.videos.max_per_prompt
 
 
 class MediaReader:
@@ -40,25 +26,26 @@ class MediaReader:
         self._limits = limits
         self._family = model.family
         self._preparer = MediaPreparer(model)
+        self._sound = SoundForm.of(getattr(model.processor, "feature_extractor", None))
         self._choose = FrameChooser(
             getattr(model.processor, "video_processor", None), limits.videos.max_frames
         )
 
     def check(self, placed: Sequence[MediaPart], files: MediaFiles) -> None:
         """Raise a ClientFault for what needs no decoding to be refused."""
-        for kind, data in (("image", files.images), ("video", files.videos)):
+        for kind, name in MEDIA_NAMES.items():
+            data = files.of(kind)
             indices = [part.index for part in placed if part.type == kind]
             count, limit = max(len(indices), len(data)), self._limits.max_per_prompt(kind)
             if count > limit:
                 raise RequestTooLarge(
-                    f"The request brings {count} {NAMES[kind]}s; at most {limit} are allowed per "
-                    "request.",
+                    f"The request brings {count} {name}s; at most {limit} are allowed per request.",
                     param="messages",
                 )
             if unplaced := set(range(len(data))) - set(indices):
                 raise InvalidRequest(
-                    f"{NAMES[kind].title()} {min(unplaced) + 1} stands in no message; refer to it "
-                    "or leave it out.",
+                    f"{name.title()} {min(unplaced) + 1} stands in no message; refer to it or "
+                    "leave it out.",
                     param="messages",
                 )
 
@@ -75,4 +62,7 @@ class MediaReader:
         for index, data in enumerate(files.videos):
             video = decode_video(data, self._limits.videos, self._choose, index)
             items["video", index] = self._preparer.video(video)
+        for index, data in enumerate(files.audios):
+            audio = decode_audio(data, self._limits.audios, self._sound, index)
+            items["audio", index] = self._preparer.audio(audio)
         return [items[part.type, part.index] for part in placed]

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 import torch
+from chiasm_contract.config import MediaKind
 from PIL import Image
 
 from chiasm_worker.models.decoder import Decoder
@@ -74,7 +75,7 @@ class Family(Protocol):
         ...
 
     @property
-    def modalities(self) -> tuple[str, ...]:
+    def modalities(self) -> tuple[MediaKind, ...]:
         """What its prompts may bring beside text."""
         ...
 
@@ -119,7 +120,7 @@ class Family(Protocol):
 class PicturesApart:
     """For families that look at each picture by itself, however many a prompt brings."""
 
-    modalities: tuple[str, ...] = ("image",)
+    modalities: tuple[MediaKind, ...] = ("image",)
 
     def variant(self, num_images: int) -> int:
         """Always the same."""

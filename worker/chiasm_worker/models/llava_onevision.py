@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from chiasm_contract.config import MediaKind
 from PIL import Image
 
 from chiasm_worker.models.base import ProcessedMedia, VisionEncoder, process_images
@@ -32,7 +33,7 @@ class LlavaOnevision(Projected):
 
     name = "llava-onevision"
     architectures = ("LlavaOnevisionForConditionalGeneration",)
-    modalities = ("image", "video")
+    modalities: tuple[MediaKind, ...] = ("image", "video")
     inputs = ("pixel_values", "image_sizes", "batch_num_images")
 
     def encoder(self, model: Any, dtype: torch.dtype) -> VisionEncoder:

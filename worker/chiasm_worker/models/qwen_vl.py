@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from chiasm_contract.config import MediaKind
 
 from chiasm_worker.layers.rope import interleaved_axes, sectioned_axes
 from chiasm_worker.models.base import PicturesApart, PlacedItem, PositionScheme, VisionEncoder
@@ -48,7 +49,7 @@ class QwenVisionEncoder:
 class QwenVL(PicturesApart):
     """The Qwen-VL families, which differ in rotary layout, DeepStack and the times of videos."""
 
-    modalities = ("image", "video")
+    modalities: tuple[MediaKind, ...] = ("image", "video")
 
     def __init__(self, name: str, architecture: str, rope_layout: str) -> None:
         self.name = name

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor, GenerationConfig
+from transformers import AutoConfig, AutoModelForMultimodalLM, AutoProcessor, GenerationConfig
 
 from chiasm_worker.models.base import Family, LoadedModel
 from chiasm_worker.models.digest import digest_weights
@@ -20,6 +20,7 @@ from chiasm_worker.models.llava import Llava
 from chiasm_worker.models.llava_next import LlavaNext
 from chiasm_worker.models.llava_onevision import LlavaOnevision
 from chiasm_worker.models.mistral3 import Mistral3
+from chiasm_worker.models.qwen2_audio import Qwen2Audio
 from chiasm_worker.models.qwen_vl import QwenVL
 
 FAMILIES: tuple[Family, ...] = (
@@ -33,6 +34,7 @@ FAMILIES: tuple[Family, ...] = (
     Idefics3("idefics3", "Idefics3ForConditionalGeneration"),
     Idefics3("smolvlm", "SmolVLMForConditionalGeneration"),
     Mistral3(),
+    Qwen2Audio(),
 )
 
 
@@ -65,7 +67,7 @@ def load_model(path: Path, dtype: torch.dtype, device: torch.device) -> LoadedMo
     config = AutoConfig.from_pretrained(path, local_files_only=True)
     architecture = (config.architectures or ["(none named)"])[0]
     family = find_family(architecture)
-    model = AutoModelForImageTextToText.from_pretrained(
+    model = AutoModelForMultimodalLM.from_pretrained(
         path,
         dtype=dtype,
         local_files_only=True,

@@ -15,12 +15,12 @@ from pathlib import Path
 import torch
 import transformers as tf
 
-from chiasm_worker.models.tiny import idefics, internvl, llava, pixtral, qwen_vl
+from chiasm_worker.models.tiny import idefics, internvl, llava, pixtral, qwen2_audio, qwen_vl
 from chiasm_worker.models.tiny.base import TinyModel
 
 __all__ = ["TINY_MODELS", "TinyModel", "write_tiny_model"]
 
-_FAMILIES = (qwen_vl, llava, pixtral, internvl, idefics)
+_FAMILIES = (qwen_vl, llava, pixtral, internvl, idefics, qwen2_audio)
 TINY_MODELS: tuple[TinyModel, ...] = tuple(tiny for family in _FAMILIES for tiny in family.MODELS)
 
 

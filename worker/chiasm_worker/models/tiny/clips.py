@@ -1,4 +1,4 @@
-"""Small videos of coloured squares that move, for tests and benchmarks.
+"""Small videos of coloured squares that move, and sounds of a few tones, for tests and benchmarks.
 
 Must not know: models.
 """
@@ -6,6 +6,7 @@ Must not know: models.
 from __future__ import annotations
 
 import io
+import wave
 from fractions import Fraction
 from typing import Any
 
@@ -42,4 +43,19 @@ def write_clip(
             frame = av.VideoFrame.from_ndarray(pixels, format="rgb24")
             container.mux(stream.encode(frame))
         container.mux(stream.encode())
+    return buffer.getvalue()
+
+
+def write_sound(seed: int, seconds: float = 1.0, rate: int = 16_000) -> bytes:
+    """A WAV file of 16-bit numbers: three tones and some noise."""
+    rng = np.random.default_rng(seed)
+    time = np.arange(round(seconds * rate)) / rate
+    tones = sum(np.sin(2 * np.pi * pitch * time) for pitch in rng.uniform(100, 4000, 3))
+    wanted = (tones / 4 + rng.normal(0, 0.05, time.shape)).clip(-1, 1) * (2**15 - 1)
+    buffer = io.BytesIO()
+    with wave.open(buffer, "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(rate)
+        file.writeframes(wanted.astype("<i2").tobytes())
     return buffer.getvalue()

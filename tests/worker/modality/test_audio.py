@@ -1,0 +1,113 @@
+"""A client's sound becomes samples, or a sentence."""
+
+from __future__ import annotations
+
+import io
+import wave
+
+import av
+import numpy as np
+import pytest
+import transformers as tf
+from chiasm_contract.config import AudioLimits
+from chiasm_contract.errors import InvalidRequest, RequestTooLarge
+from chiasm_worker.modality.audio import CanonicalAudio, SoundForm, decode_audio
+from chiasm_worker.models.tiny.clips import write_sound
+
+FORM = SoundForm(16_000, 30.0)
+SOUND = write_sound(1)
+
+
+def decoded(data: bytes, form: SoundForm = FORM, **limits: float) -> CanonicalAudio:
+    return decode_audio(data, AudioLimits.model_validate(limits), form)
+
+
+def numbers(data: bytes) -> np.ndarray:
+    with wave.open(io.BytesIO(data)) as file:
+        return np.frombuffer(file.readframes(file.getnframes()), "<i2") / 2**15
+
+
+def flac(data: bytes) -> bytes:
+    buffer = io.BytesIO()
+    with av.open(io.BytesIO(data)) as source, av.open(buffer, "w", format="flac") as target:
+        stream = target.add_stream("flac", rate=source.streams.audio[0].rate, layout="mono")
+        for frame in source.decode(audio=0):
+            target.mux(stream.encode(frame))
+        target.mux(stream.encode())
+    return buffer.getvalue()
+
+
+def stereo(left: bytes, right: bytes) -> bytes:
+    both = np.stack([numbers(left), numbers(right)], axis=1) * 2**15
+    buffer = io.BytesIO()
+    with wave.open(buffer, "wb") as file:
+        file.setnchannels(2)
+        file.setsampwidth(2)
+        file.setframerate(16_000)
+        file.writeframes(both.astype("<i2").tobytes())
+    return buffer.getvalue()
+
+
+def test_samples_are_what_the_file_says():
+    audio = decoded(SOUND)
+    assert audio.samples.dtype == np.float32
+    np.testing.assert_array_equal(audio.samples, numbers(SOUND).astype(np.float32))
+
+
+def test_the_same_sound_in_another_format_is_the_same():
+    assert decoded(flac(SOUND)).digest == decoded(SOUND).digest
+    assert decoded(write_sound(2)).digest != decoded(SOUND).digest
+
+
+def test_several_channels_become_their_mean():
+    mixed = decoded(stereo(SOUND, write_sound(2))).samples
+    mean = (numbers(SOUND) + numbers(write_sound(2))) / 2
+    np.testing.assert_array_equal(mixed, mean.astype(np.float32))
+
+
+def test_other_rates_are_resampled():
+    slow = decoded(write_sound(1, 1.0, rate=48_000)).samples
+    assert abs(len(slow) - 16_000) <= 32
+    spectrum = np.abs(np.fft.rfft(slow[:16_000]))
+    same = np.abs(np.fft.rfft(numbers(SOUND)))
+    # The three tones stand where they stood: 1 Hz a bin.
+    assert set(np.argsort(spectrum)[-3:]) == set(np.argsort(same)[-3:])
+
+
+@pytest.mark.parametrize("share", [0.001, 0.3, 0.9])
+@pytest.mark.parametrize("data", [SOUND, flac(SOUND)], ids=["wav", "flac"])
+def test_a_truncated_sound_is_refused(data: bytes, share: float):
+    with pytest.raises(InvalidRequest, match=r"^Sound 2 .*(truncated|no sound)") as error:
+        decode_audio(data[: int(len(data) * share)], AudioLimits(), FORM, index=1)
+    assert error.value.param == "audios[1]"
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "is no sound that can be read; WAV and FLAC"),
+        (b"ID3\x04" + bytes(200), "is no sound that can be read; WAV and FLAC"),
+        (b"RIFF\xff\xff\xff\xffWAVE" + b"\xff" * 300, "cannot be decoded"),
+        (b"fLaC" + b"\x00" * 300, "cannot be decoded"),
+        (write_sound(1, 0.05), r"lasts 0\.050 s; at least 0\.1 s"),
+    ],
+    ids=["nothing", "mp3", "wav noise", "flac noise", "a click"],
+)
+def test_what_is_no_sound_is_the_clients_fault(data: bytes, message: str):
+    with pytest.raises(InvalidRequest, match=message):
+        decoded(data)
+
+
+def test_limits():
+    with pytest.raises(RequestTooLarge, match=r"has 32044 bytes; at most 2048"):
+        decoded(SOUND, max_bytes=2048)
+    with pytest.raises(RequestTooLarge, match=r"lasts longer than the 0\.5 s"):
+        decoded(SOUND, max_seconds=0.5)
+
+
+def test_what_the_model_would_drop_is_refused():
+    form = SoundForm.of(tf.WhisperFeatureExtractor(chunk_length=2))
+    assert form == SoundForm(16_000, 2.0)
+    assert len(decoded(write_sound(1, 2.0), form).samples) == 32_000
+    with pytest.raises(RequestTooLarge, match="lasts longer than the 2 s"):
+        decoded(write_sound(1, 2.01), form)

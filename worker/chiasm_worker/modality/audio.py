@@ -1,0 +1,123 @@
+"""From a sound's bytes to the samples that the model hears, with a digest.
+
+Canonical means: one channel (the mean of all), at the model's rate, as numbers between -1 and 1.
+Two files with equal samples are the same sound.
+
+Everything wrong with the bytes is the client's fault and answered with a sentence that never
+repeats a library's own message.
+
+Must not know: models, tokens.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+import av
+import numpy as np
+import numpy.typing as npt
+from chiasm_contract.config import AudioLimits
+from chiasm_contract.errors import ClientFault, InvalidRequest, RequestTooLarge
+from chiasm_contract.media_formats import AUDIO_FORMATS_SENTENCE, audio_format
+
+# Shorter sounds make no two tokens, and hardly a sound.
+MIN_SECONDS = 0.1
+_TAG = b"chiasm.audio.mono.f32.v1"
+
+
+@dataclass(frozen=True, slots=True)
+class SoundForm:
+    """What a model's feature extractor takes."""
+
+    samples_per_second: int
+    max_seconds: float
+
+    @classmethod
+    def of(cls, feature_extractor: Any) -> SoundForm:
+        """What this one takes; it would drop the rest of a longer sound without a word."""
+        if feature_extractor is None:
+            return cls(samples_per_second=16_000, max_seconds=0.0)
+        rate = int(feature_extractor.sampling_rate)
+        return cls(rate, feature_extractor.n_samples / rate)
+
+
+@dataclass(frozen=True, slots=True)
+class CanonicalAudio:
+    """Samples and their identity."""
+
+    # [num_samples] float32
+    samples: npt.NDArray[np.float32]
+    digest: bytes
+
+
+def decode_audio(
+    data: bytes, limits: AudioLimits, form: SoundForm, index: int = 0
+) -> CanonicalAudio:
+    """Decode sound number `index` of a request.
+
+    Raises: InvalidRequest when it cannot be decoded, RequestTooLarge when it exceeds a limit.
+    """
+    name, param = f"Sound {index + 1}", f"audios[{index}]"
+    max_seconds = min(limits.max_seconds, form.max_seconds)
+    try:
+        if len(data) > limits.max_bytes:
+            raise RequestTooLarge(
+                f"{name} has {len(data)} bytes; at most {limits.max_bytes} are allowed. Send a "
+                "shorter one."
+            )
+        samples = _decode(data, name, form.samples_per_second, max_seconds)
+    except ClientFault as error:
+        error.param = error.param or param
+        raise
+    except Exception:
+        raise InvalidRequest(
+            f"{name} cannot be decoded: it is truncated or damaged. Send the whole file.",
+            param=param,
+        ) from None
+    head = struct.pack("<2I", form.samples_per_second, len(samples))
+    digest = hashlib.sha256(_TAG + head + samples.astype("<f4").tobytes()).digest()
+    return CanonicalAudio(samples, digest)
+
+
+def _decode(data: bytes, name: str, rate: int, max_seconds: float) -> npt.NDArray[np.float32]:
+    kind = audio_format(data)
+    if kind is None:
+        raise InvalidRequest(f"{name} is no sound that can be read; {AUDIO_FORMATS_SENTENCE}.")
+    # Channels are kept apart here: FFmpeg's own mix of two is louder than each.
+    resampler = av.AudioResampler(format="fltp", rate=rate)
+    parts: list[npt.NDArray[np.float32]] = []
+    count, decoded, source_rate = 0, 0, 0
+    with av.open(io.BytesIO(data), mode="r", format=kind) as container:
+        stream: Any = container.streams.audio[0]
+        declared = (stream.duration or 0) * stream.time_base
+        for frame in container.decode(audio=0):
+            decoded, source_rate = decoded + frame.samples, frame.sample_rate
+            for piece in resampler.resample(frame):
+                parts.append(piece.to_ndarray().mean(axis=0))
+                count += piece.samples
+            if count > max_seconds * rate:
+                raise _too_long(name, max_seconds)
+        if decoded < int(declared * source_rate):
+            raise InvalidRequest(
+                f"{name} is truncated: it ends before what it declares. Send the whole file."
+            )
+    parts += [piece.to_ndarray().mean(axis=0) for piece in resampler.resample(None)]
+    samples = np.concatenate(parts, dtype=np.float32)
+    if len(samples) > max_seconds * rate:
+        raise _too_long(name, max_seconds)
+    if len(samples) < MIN_SECONDS * rate:
+        raise InvalidRequest(
+            f"{name} lasts {len(samples) / rate:.3f} s; at least {MIN_SECONDS:g} s are needed."
+        )
+    return samples
+
+
+def _too_long(name: str, max_seconds: float) -> RequestTooLarge:
+    return RequestTooLarge(
+        f"{name} lasts longer than the {max_seconds:g} s that are allowed. Send a shorter one, or "
+        "its parts."
+    )
