@@ -27,6 +27,12 @@ INCARNATION_HEADER = "x-chiasm-incarnation"
 # What sentences call one of a kind.
 MEDIA_NAMES: Mapping[MediaKind, str] = {"image": "picture", "video": "video", "audio": "sound"}
 
+
+def media_phrase(kind: MediaKind, count: int) -> str:
+    """How sentences count media: 1 video, 3 pictures."""
+    return f"{count} {MEDIA_NAMES[kind]}" if count == 1 else f"{count} {MEDIA_NAMES[kind]}s"
+
+
 _LENGTH = struct.Struct(">I")
 
 

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
+
+from chiasm_contract.media_formats import AudioFormat, VideoFormat
 
 Kind = Literal["counter", "gauge", "histogram"]
 Part = Literal["sidecar", "worker", "operator"]
@@ -23,8 +25,10 @@ PER_PROCESS: tuple[str, ...] = ()
 MODEL: Mapping[str, tuple[str, ...]] = {"model_name": PER_PROCESS}
 
 STATUS_CODES = ("200", "400", "404", "413", "429", "499", "500", "503")
-MODALITIES = ("text", "image", "unknown")
+MODALITIES = ("text", "image", "video", "audio", "mixed", "unknown")
 IMAGE_FORMATS = ("png", "jpeg", "webp", "gif", "bmp")
+VIDEO_FORMATS = get_args(VideoFormat)
+AUDIO_FORMATS = get_args(AudioFormat)
 
 SECONDS_BUCKETS = (
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0,
@@ -102,6 +106,24 @@ METRIC_SPECS: tuple[MetricSpec, ...] = (
     MetricSpec(
         "chiasm_sidecar_image_bytes", "histogram", "bytes", "sidecar",
         "Size of admitted pictures as files, before anything decodes them.", {}, BYTES_BUCKETS,
+    ),
+    MetricSpec(
+        "chiasm_sidecar_videos_total", "counter", "videos", "sidecar",
+        "Videos admitted to the worker, by the container that their bytes really have.",
+        {"format": VIDEO_FORMATS},
+    ),
+    MetricSpec(
+        "chiasm_sidecar_video_bytes", "histogram", "bytes", "sidecar",
+        "Size of admitted videos as files, before anything decodes them.", {}, BYTES_BUCKETS,
+    ),
+    MetricSpec(
+        "chiasm_sidecar_audios_total", "counter", "sounds", "sidecar",
+        "Sounds admitted to the worker, by the format that their bytes really have.",
+        {"format": AUDIO_FORMATS},
+    ),
+    MetricSpec(
+        "chiasm_sidecar_audio_bytes", "histogram", "bytes", "sidecar",
+        "Size of admitted sounds as files, before anything decodes them.", {}, BYTES_BUCKETS,
     ),
     MetricSpec(
         "chiasm_sidecar_worker_failures_total", "counter", "requests", "sidecar",

@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterator
 
 import prometheus_client
-from chiasm_contract.messages import Usage
+from chiasm_contract.messages import MEDIA_NAMES, Usage
 from chiasm_contract.metric_specs import MetricSpec, specs_of
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from chiasm_sidecar.front_door.media import Picture
+from chiasm_sidecar.front_door.media import MediaFile
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -36,7 +36,9 @@ class Metrics:
         self._prompt_tokens = self._histogram("vllm:request_prompt_tokens")
         self._generation_tokens = self._histogram("vllm:request_generation_tokens")
         self.body_bytes = self._histogram("chiasm_sidecar_request_body_bytes")
-        self._image_bytes = self._histogram("chiasm_sidecar_image_bytes")
+        self._media_bytes = {
+            kind: self._histogram(f"chiasm_sidecar_{kind}_bytes") for kind in MEDIA_NAMES
+        }
         self.in_progress = self._gauge("chiasm_sidecar_requests_in_progress")
         self.ready = self._gauge("chiasm_sidecar_ready")
 
@@ -89,11 +91,11 @@ class Metrics:
             raise TypeError(f"{name} is no counter; metric_specs.py says otherwise")
         return child
 
-    def admitted(self, pictures: list[Picture]) -> None:
-        """Count the pictures of one admitted request."""
-        for picture in pictures:
-            self.count("chiasm_sidecar_images_total", format=picture.format)
-            self._image_bytes.observe(len(picture.data))
+    def admitted(self, media: list[MediaFile]) -> None:
+        """Count the files of one admitted request."""
+        for file in media:
+            self.count(f"chiasm_sidecar_{file.kind}s_total", format=file.format)
+            self._media_bytes[file.kind].observe(len(file.data))
 
     def finished(self, reason: str, usage: Usage) -> None:
         """Count one finished answer."""

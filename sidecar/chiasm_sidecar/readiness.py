@@ -19,7 +19,13 @@ from dataclasses import dataclass
 
 from chiasm_contract.config import SidecarConfig
 from chiasm_contract.errors import ChiasmError, Unavailable
-from chiasm_contract.messages import IdentityReport, ModelCard, PodReason, PodState
+from chiasm_contract.messages import (
+    IdentityReport,
+    MediaFiles,
+    ModelCard,
+    PodReason,
+    PodState,
+)
 
 from chiasm_sidecar.guard import judge
 from chiasm_sidecar.metrics import Metrics
@@ -179,7 +185,9 @@ class Readiness:
         try:
             async with (
                 asyncio.timeout(_PROBE_TIMEOUT_SECONDS),
-                self._worker.generate(head, pictures, identity.incarnation) as batches,
+                self._worker.generate(
+                    head, MediaFiles(images=tuple(pictures)), identity.incarnation
+                ) as batches,
             ):
                 async for _ in batches:
                     pass

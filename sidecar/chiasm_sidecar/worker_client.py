@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -21,6 +21,7 @@ from chiasm_contract.messages import (
     FinishEvent,
     GenerateHead,
     IdentityReport,
+    MediaFiles,
     ModelCard,
     TokenEvent,
 )
@@ -116,7 +117,7 @@ class WorkerClient:
 
     @asynccontextmanager
     async def generate(
-        self, head: GenerateHead, images: Sequence[bytes], incarnation: str
+        self, head: GenerateHead, files: MediaFiles, incarnation: str
     ) -> AsyncIterator[AsyncIterator[list[TokenEvent | FinishEvent]]]:
         """Start one generation; yields the batches of events as they arrive.
 
@@ -126,9 +127,9 @@ class WorkerClient:
         Raises: ChiasmError when the worker refuses, WorkerGone when it cannot be reached. While
         iterating: the error that the worker reports, WorkerGone when it ends early.
         """
-        body = messages.encode_request(head, images)
+        body = messages.encode_request(head, files.images, files.videos, files.audios)
         response = await self._post(body)
-        del body  # with pictures it is large, and an answer can be long
+        del body, files  # they are large, and an answer can be long
         try:
             if response.status != 200:
                 raise _refusal(response.status, await response.read())

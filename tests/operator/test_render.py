@@ -80,6 +80,8 @@ WORDS = {
     "spec.engine.kvCacheBytes": "3Gi",
     "spec.media.maxBodyBytes": "65Mi",
     "spec.model.modalities.image.maxBytes": "11Mi",
+    "spec.model.modalities.video.maxBytes": "41Mi",
+    "spec.model.modalities.audio.maxBytes": "9Mi",
     "spec.rollout.maxSurge": "51%",
 }
 

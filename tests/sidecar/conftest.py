@@ -150,6 +150,7 @@ class ScriptedWorker:
     async def _generate(self, request: web.Request) -> web.StreamResponse:
         head, files = messages.decode_request(await request.read())
         self.requests.append((head, files.images))
+        self.files = files
         if self.refusal:
             return _fault(self.refusal)
         response = web.StreamResponse(
@@ -270,6 +271,21 @@ def png(width: int = 32, height: int = 24, kind: str = "PNG", mode: str = "RGB")
     data = io.BytesIO()
     Image.new(mode, (width, height)).save(data, kind)
     return data.getvalue()
+
+
+# Enough of a file for the sidecar, which decodes neither videos nor sounds.
+MP4 = b"\x00\x00\x00\x18ftypisom and so on"
+WEBM = b"\x1aE\xdf\xa3 and so on"
+WAV = b"RIFF\x24\x00\x00\x00WAVEfmt and so on"
+
+
+def video_part(data: bytes = MP4) -> dict[str, Any]:
+    return {"type": "video_url", "video_url": {"url": data_url(data, "video/mp4")}}
+
+
+def sound_part(data: bytes = WAV, kind: str = "wav") -> dict[str, Any]:
+    text = base64.b64encode(data).decode()
+    return {"type": "input_audio", "input_audio": {"data": text, "format": kind}}
 
 
 def data_url(data: bytes, kind: str = "image/png") -> str:

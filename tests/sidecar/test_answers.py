@@ -10,7 +10,14 @@ from chiasm_contract.messages import ChosenLogprob, FinishEvent, TokenEvent, Tok
 from chiasm_sidecar.front_door.answers import AnswerHead, EventStream, complete, fault_event
 
 HEAD = AnswerHead("chatcmpl-1", "demo", "0123456789abcdef" * 4, created=7)
-USAGE = Usage(prompt_tokens=20, completion_tokens=2, cached_tokens=16, image_tokens=9)
+USAGE = Usage(
+    prompt_tokens=20,
+    completion_tokens=2,
+    cached_tokens=16,
+    image_tokens=9,
+    video_tokens=5,
+    audio_tokens=3,
+)
 FINISH = FinishEvent(reason="length", usage=USAGE)
 NASTY = 'ü"\\\n\u2028😀</script>'
 
@@ -41,7 +48,8 @@ def test_complete_answer() -> None:
         "usage": {
             "prompt_tokens": 20, "completion_tokens": 2, "total_tokens": 22,
             "prompt_tokens_details": {
-                "cached_tokens": 16, "image_tokens": 9, "multimodal_tokens": {"image": 9},
+                "cached_tokens": 16, "image_tokens": 9, "video_tokens": 5, "audio_tokens": 3,
+                "multimodal_tokens": {"image": 9, "video": 5, "audio": 3},
             },
         },
     }  # fmt: skip

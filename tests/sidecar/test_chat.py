@@ -17,12 +17,14 @@ from chiasm_contract.errors import (
     RequestTooLarge,
     Unavailable,
 )
-from chiasm_contract.messages import ErrorEvent, FinishEvent, TokenEvent
+from chiasm_contract.messages import ErrorEvent, FinishEvent, MediaFiles, TokenEvent
 from chiasm_sidecar.front_door import bodies, chat
 
 from tests.sidecar.conftest import (
     ANSWER,
+    MP4,
     USAGE,
+    WAV,
     Pod,
     StartPod,
     cut,
@@ -31,7 +33,9 @@ from tests.sidecar.conftest import (
     identity,
     png,
     question,
+    sound_part,
     until,
+    video_part,
 )
 
 TOKEN = TokenEvent(text="red", token_ids=(5,))
@@ -177,6 +181,28 @@ async def test_a_faulty_picture_is_named_by_its_place(pod: Pod) -> None:
     pod.worker.refusal = InvalidRequest("Which?", param="images[7]")
     _, body = await pod.chat(question(data_url(png())))
     assert body["error"]["param"] == "images[7]"
+
+
+async def test_videos_and_sounds_reach_the_worker(start_pod: StartPod) -> None:
+    one = {"max_per_prompt": 1}
+    pod = await start_pod(videos=one, audios=one)
+    body = question(data_url(png()))
+    body["messages"][0]["content"] += [sound_part(), video_part()]
+    status, _ = await pod.chat(body)
+    assert status == 200
+    assert pod.worker.files == MediaFiles((png(),), (MP4,), (WAV,))
+    pod.worker.refusal = InvalidRequest("Video 1 is truncated.", param="videos[0]")
+    assert (await pod.chat(body))[1]["error"]["param"] == "messages[0].content[3].video_url.url"
+    pod.worker.refusal = InvalidRequest("Sound 1 is truncated.", param="audios[0]")
+    assert (await pod.chat(body))[1]["error"]["param"] == "messages[0].content[2].input_audio.data"
+    expected = {
+        'chiasm_sidecar_requests_total{code="200",modality="mixed"}': 1,
+        'chiasm_sidecar_videos_total{format="mp4"}': 1,
+        'chiasm_sidecar_audios_total{format="wav"}': 1,
+        "chiasm_sidecar_video_bytes_sum": len(MP4),
+        "chiasm_sidecar_audio_bytes_sum": len(WAV),
+    }
+    assert {name: await pod.metric(name) for name in expected} == expected
 
 
 async def test_a_bug_is_logged_without_what_was_asked(

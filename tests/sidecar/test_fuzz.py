@@ -6,14 +6,14 @@ import copy
 import json
 from typing import Any
 
-from chiasm_contract.config import ImageLimits
+from chiasm_contract.config import AudioLimits, MediaLimits, VideoLimits
 from chiasm_contract.errors import ClientFault
 from chiasm_sidecar.front_door.intake import prepare
 from chiasm_sidecar.front_door.schema import ChatRequest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.sidecar.conftest import Pod, data_url, png, question
+from tests.sidecar.conftest import Pod, data_url, png, question, sound_part, video_part
 
 VALUES = st.recursive(
     st.none()
@@ -46,6 +46,15 @@ PATHS: list[list[str | int]] = [
     ["messages", 0, "content", 1, "image_url", "x"],
 ]
 VALID = question(data_url(png()), stream=False)
+VALID["messages"][0]["content"] += [video_part(), sound_part()]
+PATHS += [
+    ["messages", 0, "content", 2, "video_url"],
+    ["messages", 0, "content", 2, "video_url", "url"],
+    ["messages", 0, "content", 3, "input_audio"],
+    ["messages", 0, "content", 3, "input_audio", "data"],
+    ["messages", 0, "content", 3, "input_audio", "format"],
+]
+LIMITS = MediaLimits(videos=VideoLimits(max_per_prompt=1), audios=AudioLimits(max_per_prompt=1))
 
 
 def spoilt(changes: list[tuple[list[str | int], Any]]) -> bytes:
@@ -67,7 +76,7 @@ CHANGES = st.lists(st.tuples(st.sampled_from(PATHS), VALUES), min_size=1, max_si
 
 def outcome(body: bytes) -> int:
     try:
-        prepare(body, "demo", ImageLimits())
+        prepare(body, "demo", LIMITS)
     except ClientFault as error:
         return int(error.status)
     return 200

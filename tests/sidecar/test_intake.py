@@ -6,15 +6,19 @@ import json
 from typing import Any
 
 import pytest
-from chiasm_contract.config import ImageLimits
+from chiasm_contract.config import AudioLimits, ImageLimits, MediaLimits, VideoLimits
 from chiasm_contract.errors import ClientFault, InvalidRequest, RequestTooLarge, UnknownModel
-from chiasm_contract.messages import ImagePart, TextPart
+from chiasm_contract.messages import AudioPart, ImagePart, TextPart, VideoPart
 from chiasm_sidecar.front_door.intake import Prepared, prepare
 from chiasm_sidecar.front_door.schema import ChatRequest, neutral_values
 
-from tests.sidecar.conftest import data_url, png, question
+from tests.sidecar.conftest import MP4, WAV, data_url, png, question, sound_part, video_part
 
-LIMITS = ImageLimits(max_per_prompt=2)
+LIMITS = MediaLimits(
+    images=ImageLimits(max_per_prompt=2),
+    videos=VideoLimits(max_per_prompt=1),
+    audios=AudioLimits(max_per_prompt=1),
+)
 PICTURE = data_url(png())
 
 
@@ -49,8 +53,56 @@ def test_conversation_with_pictures() -> None:
     assert prepared.messages[1].content == (
         ImagePart(index=0), TextPart(text="first"), ImagePart(index=1),
     )  # fmt: skip
-    assert [picture.width for picture in prepared.pictures] == [32, 8]
+    assert [file.data for file in prepared.media] == [png(), png(8, 8)]
     assert prepared.modality == "image"
+
+
+def user(*parts: dict[str, Any]) -> dict[str, Any]:
+    return {"role": "user", "content": list(parts)}
+
+
+def test_videos_and_sounds_are_numbered_by_kind() -> None:
+    image = {"type": "image_url", "image_url": {"url": PICTURE}}
+    turns = [user(video_part(), image), user(sound_part(), image)]
+    prepared = admit(question(messages=turns))
+    assert [turn.content for turn in prepared.messages] == [
+        (VideoPart(index=0), ImagePart(index=0)),
+        (AudioPart(index=0), ImagePart(index=1)),
+    ]
+    assert [(file.kind, file.param) for file in prepared.media] == [
+        ("video", "messages[0].content[0].video_url.url"),
+        ("image", "messages[0].content[1].image_url.url"),
+        ("audio", "messages[1].content[0].input_audio.data"),
+        ("image", "messages[1].content[1].image_url.url"),
+    ]
+    assert (prepared.media[0].data, prepared.media[2].data) == (MP4, WAV)
+    assert prepared.modality == "mixed"
+    assert admit(question(messages=[user(video_part())])).modality == "video"
+    assert admit(question(messages=[user(sound_part())])).modality == "audio"
+
+
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [(video_part(), "brings 2 videos; at most 1"), (sound_part(), "brings 2 sounds; at most 1")],
+)
+def test_each_kind_has_its_own_limit(part: dict[str, Any], words: str) -> None:
+    error = refused(question(messages=[user(part), user(part)]), RequestTooLarge)
+    assert words in error.message
+    assert error.param == "messages[1].content[0]"
+    with pytest.raises(RequestTooLarge, match="at most 0 are allowed"):
+        prepare(json.dumps(question(messages=[user(part)])).encode(), "demo", MediaLimits())
+
+
+def test_videos_and_sounds_belong_to_people() -> None:
+    for part in (video_part(), sound_part()):
+        error = refused(question(messages=[{"role": "assistant", "content": [part]}]))
+        assert error.param == "messages[0].content[0].type"
+
+
+def test_other_formats_of_sound_are_refused_by_name() -> None:
+    error = refused(question(messages=[user(sound_part(kind="mp3"))]))
+    assert error.param == "messages[0].content[0].input_audio.format"
+    assert "'wav' or 'flac'" in error.message
 
 
 def test_every_sampling_field_arrives() -> None:
@@ -143,9 +195,9 @@ def test_true_is_not_one() -> None:
             "no effect here",
         ),
         (
-            question(messages=[{"role": "user", "content": [{"type": "video_url"}]}]),
+            question(messages=[{"role": "user", "content": [{"type": "refusal"}]}]),
             "messages[0].content[0]",
-            "type is 'text' or 'image_url'",
+            "type is one of text, image_url, video_url, input_audio",
         ),
         (
             question(messages=[{"role": "assistant", "content": None, "tool_calls": [{}]}]),

@@ -7,12 +7,16 @@ import struct
 import zlib
 
 import pytest
-from chiasm_contract.config import MAX_IMAGE_PIXELS, ImageLimits
+from chiasm_contract.config import MAX_IMAGE_PIXELS, AudioLimits, ImageLimits, VideoLimits
 from chiasm_contract.errors import ClientFault, InvalidRequest, RequestTooLarge
-from chiasm_sidecar.front_door.media import picture_from_url
+from chiasm_sidecar.front_door.media import (
+    picture_from_url,
+    sound_from_base64,
+    video_from_url,
+)
 from PIL import Image
 
-from tests.sidecar.conftest import data_url, png
+from tests.sidecar.conftest import MP4, WAV, WEBM, data_url, png
 
 LIMITS = ImageLimits(max_bytes=4096, max_pixels=10_000)
 
@@ -130,3 +134,59 @@ def test_every_cut_and_flip_is_a_picture_or_the_clients_fault(kind: str) -> None
 def test_the_most_pixels_are_those_that_pillow_takes() -> None:
     assert Image.MAX_IMAGE_PIXELS is not None
     assert 2 * Image.MAX_IMAGE_PIXELS == MAX_IMAGE_PIXELS
+
+
+@pytest.mark.parametrize(("data", "name"), [(MP4, "mp4"), (WEBM, "webm")])
+def test_videos_are_known_by_their_bytes(data: bytes, name: str) -> None:
+    for kind in ("video/mp4", "video/webm", "application/octet-stream", ""):
+        file = video_from_url(data_url(data, kind), VideoLimits(), "p")
+        assert (file.kind, file.param, file.data, file.format) == ("video", "p", data, name)
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("https://example.org/a.mp4", "https addresses of videos are not fetched"),
+        ("file:///etc/passwd", "file: addresses are not accepted; send the video as a data URL"),
+        (data_url(MP4, "image/png"), "says image/png; a video is needed: MP4"),
+        ("data:video/jpeg;base64,", "holds no video"),
+        ("data:video/mp4;base64,AA", "The video's base64 cannot be decoded"),
+        (data_url(png(), "video/mp4"), "not a video that can be read; MP4"),
+        (data_url(b"#EXTM3U\nhttp://x", "video/mp4"), "not a video that can be read; MP4"),
+    ],
+)
+def test_what_is_no_video_is_refused(url: str, words: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        video_from_url(url, VideoLimits(), "messages[0]")
+    assert words in caught.value.message
+    assert caught.value.param == "messages[0]"
+
+
+def test_sounds_are_known_by_their_bytes() -> None:
+    file = sound_from_base64(base64.b64encode(WAV).decode(), AudioLimits(), "p")
+    assert (file.kind, file.data, file.format) == ("audio", WAV, "wav")
+    flac = base64.b64encode(b"fLaC and so on").decode()
+    assert sound_from_base64(flac, AudioLimits(), "p").format == "flac"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("data:audio/wav;base64,AAAA", "The sound's base64 cannot be decoded"),
+        ("AA-_", "The sound's base64 cannot be decoded"),
+        ("", "not a sound that can be read; WAV and FLAC"),
+        (base64.b64encode(b"ID3 and so on").decode(), "not a sound that can be read; WAV and FLAC"),
+    ],
+)
+def test_what_is_no_sound_is_refused(text: str, words: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        sound_from_base64(text, AudioLimits(), "messages[0]")
+    assert words in caught.value.message
+    assert caught.value.param == "messages[0]"
+
+
+def test_too_many_bytes_of_videos_and_sounds() -> None:
+    with pytest.raises(RequestTooLarge, match="The video has about 6000 bytes; at most 4096"):
+        video_from_url("data:video/mp4;base64," + "!" * 8000, VideoLimits(max_bytes=4096), "p")
+    with pytest.raises(RequestTooLarge, match="The sound has about 6000 bytes; at most 4096"):
+        sound_from_base64("!" * 8000, AudioLimits(max_bytes=4096), "p")

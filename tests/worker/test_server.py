@@ -264,7 +264,7 @@ async def test_sounds_are_answered_and_counted(
 async def test_videos_are_refused_where_none_are_allowed(worker: Worker):
     response = await worker.generate("x", (), (write_clip(1),))
     assert response.status_code == 413
-    assert response.json()["message"].startswith("The request brings 1 videos; at most 0")
+    assert response.json()["message"].startswith("The request brings 1 video; at most 0")
 
 
 async def test_a_family_without_videos_does_not_serve_where_some_are_allowed(

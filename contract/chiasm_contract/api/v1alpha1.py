@@ -21,10 +21,10 @@ from chiasm_contract.api.fields import (
     rule,
     rules,
 )
+from chiasm_contract.api.modalities import Modalities
 from chiasm_contract.api.pod_template import PodTemplate
 from chiasm_contract.api.status import Status
 from chiasm_contract.builtin_models import builtin_models
-from chiasm_contract.config import MAX_IMAGE_PIXELS
 
 MAX_NAME_LENGTH = 48
 
@@ -85,31 +85,6 @@ class ModelSource(ApiModel):
     )
     path: ClaimSource | None = None
     image: ImageSource | None = None
-
-
-class ImageModality(ApiModel):
-    """What one request may bring in pictures; checked before anything is decoded."""
-
-    max_per_prompt: int = Field(
-        default=4, ge=0, le=64, description="Pictures in one request; 0 serves text only."
-    )
-    max_bytes: Quantity = Field(
-        default="20Mi",
-        description="Size of one encoded picture.",
-        json_schema_extra=at_least("1Ki"),
-    )
-    max_pixels: int = Field(
-        default=16_777_216,
-        ge=784,
-        le=MAX_IMAGE_PIXELS,
-        description="Width x height of one picture.",
-    )
-
-
-class Modalities(ApiModel):
-    """What a request may contain beside text."""
-
-    image: ImageModality = ImageModality()
 
 
 class Model(ApiModel):
@@ -356,12 +331,24 @@ _PICTURE_FITS_IN_BODY = rule(
     "must be at least model.modalities.image.maxBytes",
     field=".media.maxBodyBytes",
 )
+_OTHERS_FIT_IN_BODY = tuple(
+    rule(
+        f"self.model.modalities.{kind}.maxPerPrompt == 0 || "
+        "quantity(string(self.media.maxBodyBytes))"
+        f".compareTo(quantity(string(self.model.modalities.{kind}.maxBytes))) >= 0",
+        f"must be at least model.modalities.{kind}.maxBytes",
+        field=".media.maxBodyBytes",
+    )
+    for kind in ("video", "audio")
+)
 
 
 class Spec(ApiModel):
     """What is asked for."""
 
-    model_config = ConfigDict(json_schema_extra=rules(_FITS_IN_MEMORY, _PICTURE_FITS_IN_BODY))
+    model_config = ConfigDict(
+        json_schema_extra=rules(_FITS_IN_MEMORY, _PICTURE_FITS_IN_BODY, *_OTHERS_FIT_IN_BODY)
+    )
 
     model: Model
     engine: Engine = Engine()

@@ -9,7 +9,7 @@ from typing import Any
 from chiasm_contract import names, quantity
 from chiasm_contract.api import identity_fields
 from chiasm_contract.builtin_models import builtin_identity
-from chiasm_contract.config import EngineLimits, ImageLimits, SidecarConfig, WorkerConfig
+from chiasm_contract.config import EngineLimits, SidecarConfig, WorkerConfig
 from chiasm_contract.fingerprint import Value
 from pydantic import BaseModel, ValidationError
 
@@ -42,14 +42,13 @@ def expected_identity(target: Target) -> dict[str, Value]:
         raise InvalidSpec(f"spec.model: {error}") from error
 
 
-def images(target: Target) -> ImageLimits:
-    """The picture limits of both parts."""
-    modality = target.spec.model.modalities.image
-    return ImageLimits(
-        max_per_prompt=modality.max_per_prompt,
-        max_bytes=quantity.to_bytes(modality.max_bytes),
-        max_pixels=modality.max_pixels,
-    )
+def media_limits(target: Target) -> dict[str, Any]:
+    """What requests may bring, the same for both parts."""
+    given = target.spec.model.modalities.model_dump()
+    return {
+        f"{kind}s": {**limits, "max_bytes": quantity.to_bytes(limits["max_bytes"])}
+        for kind, limits in given.items()
+    }
 
 
 def worker_config(target: Target) -> WorkerConfig:
@@ -62,7 +61,7 @@ def worker_config(target: Target) -> WorkerConfig:
             "dtype": engine.dtype,
             "device": "cpu" if target.spec.resources.device.type == "cpu" else "cuda",
             "num_threads": engine.num_threads,
-            "images": images(target),
+            **media_limits(target),
             "shutdown_seconds": _shutdown_seconds(target),
             "engine": EngineLimits.model_validate(
                 {
@@ -91,7 +90,7 @@ def sidecar_config(target: Target) -> SidecarConfig:
     spec = target.spec
     return SidecarConfig(
         model_id=target.model_id,
-        images=images(target),
+        **media_limits(target),
         max_body_bytes=quantity.to_bytes(spec.media.max_body_bytes),
         request_timeout_seconds=spec.config.request_timeout_seconds,
         expected_identity=expected_identity(target),

@@ -42,7 +42,7 @@ class AnswerHead:
 
 
 def usage_fields(usage: Usage) -> dict[str, Any]:
-    """Usage as clients read it; what pictures cost under OpenAI's name and under vLLM's."""
+    """Usage as clients read it; what media cost under OpenAI's names and under vLLM's."""
     return {
         "prompt_tokens": usage.prompt_tokens,
         "completion_tokens": usage.completion_tokens,
@@ -50,7 +50,13 @@ def usage_fields(usage: Usage) -> dict[str, Any]:
         "prompt_tokens_details": {
             "cached_tokens": usage.cached_tokens,
             "image_tokens": usage.image_tokens,
-            "multimodal_tokens": {"image": usage.image_tokens},
+            "video_tokens": usage.video_tokens,
+            "audio_tokens": usage.audio_tokens,
+            "multimodal_tokens": {
+                "image": usage.image_tokens,
+                "video": usage.video_tokens,
+                "audio": usage.audio_tokens,
+            },
         },
     }
 

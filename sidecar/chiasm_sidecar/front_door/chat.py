@@ -17,9 +17,15 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
 
-from chiasm_contract.config import SidecarConfig
+from chiasm_contract.config import MediaKind, SidecarConfig
 from chiasm_contract.errors import ChiasmError, InvalidRequest
-from chiasm_contract.messages import FinishEvent, GenerateHead, TokenEvent
+from chiasm_contract.messages import (
+    MEDIA_NAMES,
+    FinishEvent,
+    GenerateHead,
+    MediaFiles,
+    TokenEvent,
+)
 from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 
@@ -28,6 +34,7 @@ from chiasm_sidecar.front_door.bodies import Bodies, HeldBody
 from chiasm_sidecar.front_door.client_waits import ClientGone, Waiting, client_waits
 from chiasm_sidecar.front_door.exchange import REQUEST_ID_HEADER, Exchange
 from chiasm_sidecar.front_door.intake import Prepared, prepare
+from chiasm_sidecar.front_door.media import MediaFile
 from chiasm_sidecar.metrics import Metrics
 from chiasm_sidecar.readiness import Readiness
 from chiasm_sidecar.worker_client import WorkerClient, WorkerGone
@@ -40,7 +47,6 @@ CLIENT_CLOSED = 499
 MAX_BODY_SECONDS = 60.0
 # Parsing more than this takes longer than a hop to a thread costs.
 _INLINE_BODY_BYTES = 256 * 1024
-_IMAGE_PARAM = re.compile(r"images\[(\d{1,3})\]")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
 
 Batches = AsyncIterator[list[TokenEvent | FinishEvent]]
@@ -114,7 +120,7 @@ class ChatEndpoint:
         return body
 
     async def _prepare(self, body: bytes) -> Prepared:
-        arguments = (body, self._config.model_id, self._config.images)
+        arguments = (body, self._config.model_id, self._config)
         if len(body) <= _INLINE_BODY_BYTES:
             return prepare(*arguments)
         return await asyncio.to_thread(prepare, *arguments)
@@ -128,13 +134,12 @@ class ChatEndpoint:
             messages=prepared.messages,
             sampling=prepared.sampling,
         )
-        pictures = [picture.data for picture in prepared.pictures]
-        params = [picture.param for picture in prepared.pictures]
-        with _named_pictures(params):
-            async with self._worker.generate(head, pictures, identity.incarnation) as batches:
-                self._metrics.admitted(prepared.pictures)
-                for taken in (pictures, prepared.pictures):
-                    taken.clear()
+        files = _files(prepared.media)
+        with _named_files(prepared.media):
+            async with self._worker.generate(head, files, identity.incarnation) as batches:
+                del files
+                self._metrics.admitted(prepared.media)
+                prepared.media.clear()
                 held.release()
                 answer = AnswerHead(exchange.answer_id, self._config.model_id, identity.compute_fp)
                 if prepared.stream:
@@ -217,15 +222,27 @@ class ChatEndpoint:
             access.info("chat", extra={"fields": exchange.log_fields(seconds)})
 
 
+def _of_kind(media: list[MediaFile], kind: MediaKind) -> list[MediaFile]:
+    return [file for file in media if file.kind == kind]
+
+
+def _files(media: list[MediaFile]) -> MediaFiles:
+    kinds: tuple[MediaKind, ...] = ("image", "video", "audio")
+    return MediaFiles(*(tuple(file.data for file in _of_kind(media, kind)) for kind in kinds))
+
+
 @contextmanager
-def _named_pictures(params: list[str]) -> Iterator[None]:
-    """The worker counts pictures (`images[0]`); a client knows them by their place in the body."""
+def _named_files(media: list[MediaFile]) -> Iterator[None]:
+    """The worker counts files (`images[0]`); a client knows them by their place in the body."""
+    names = {
+        f"{kind}s[{index}]": file.param
+        for kind in MEDIA_NAMES
+        for index, file in enumerate(_of_kind(media, kind))
+    }
     try:
         yield
     except ChiasmError as error:
-        found = _IMAGE_PARAM.fullmatch(error.param or "")
-        if found and int(found[1]) < len(params):
-            error.param = params[int(found[1])]
+        error.param = names.get(error.param or "", error.param)
         raise
 
 

@@ -5,33 +5,54 @@ A pure function of body and limits, so that it may run in a thread when a body i
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Literal
 
-from chiasm_contract.config import ImageLimits
+from chiasm_contract.config import MediaKind, MediaLimits
 from chiasm_contract.errors import RequestTooLarge, UnknownModel
-from chiasm_contract.messages import ChatMessage, ImagePart, Sampling, TextPart
+from chiasm_contract.messages import (
+    MEDIA_NAMES,
+    AudioPart,
+    ChatMessage,
+    ContentPart,
+    ImagePart,
+    Sampling,
+    TextPart,
+    VideoPart,
+    media_phrase,
+)
 from pydantic import ValidationError
 
 from chiasm_sidecar.front_door import schema
 from chiasm_sidecar.front_door.faults import from_validation
-from chiasm_sidecar.front_door.media import Picture, picture_from_url
+from chiasm_sidecar.front_door.media import (
+    MediaFile,
+    picture_from_url,
+    sound_from_base64,
+    video_from_url,
+)
+
+Modality = Literal["text", "image", "video", "audio", "mixed"]
+_KINDS: dict[str, MediaKind] = {"image_url": "image", "video_url": "video", "input_audio": "audio"}
+_PARTS = {"image": ImagePart, "video": VideoPart, "audio": AudioPart}
 
 
 @dataclass
 class Prepared:
-    """One admitted request. `pictures` is emptied once the worker has them: they are large."""
+    """One admitted request. `media` is emptied once the worker has them: they are large."""
 
     messages: tuple[ChatMessage, ...]
-    pictures: list[Picture]
-    modality: Literal["text", "image"]
+    # In the order in which the conversation shows them.
+    media: list[MediaFile]
+    modality: Modality
     sampling: Sampling
     stream: bool
     include_usage: bool
     user: str | None
 
 
-def prepare(body: bytes, model_id: str, limits: ImageLimits) -> Prepared:
+def prepare(body: bytes, model_id: str, limits: MediaLimits) -> Prepared:
     """Parse and check one request.
 
     Raises: ClientFault with the field's path.
@@ -44,12 +65,12 @@ def prepare(body: bytes, model_id: str, limits: ImageLimits) -> Prepared:
         raise UnknownModel(
             f"Model {request.model[:200]!r} is not served here; use {model_id!r}.", param="model"
         )
-    messages, pictures = _conversation(request.messages, limits)
+    media = _media(request.messages, limits)
     options = request.stream_options
     return Prepared(
-        messages=messages,
-        pictures=pictures,
-        modality="image" if pictures else "text",
+        messages=_turns(request.messages),
+        media=media,
+        modality=_modality(media),
         sampling=_sampling(request),
         stream=bool(request.stream),
         include_usage=options is not None and options.include_usage,
@@ -57,38 +78,64 @@ def prepare(body: bytes, model_id: str, limits: ImageLimits) -> Prepared:
     )
 
 
-def _conversation(
-    messages: list[schema.Message], limits: ImageLimits
-) -> tuple[tuple[ChatMessage, ...], list[Picture]]:
-    """Turns with pictures replaced by their index; every picture's header checked."""
-    urls = [
-        (part.image_url.url, f"messages[{turn}].content[{place}].image_url.url")
+def _media(messages: list[schema.Message], limits: MediaLimits) -> list[MediaFile]:
+    """Every file of a conversation, its first bytes checked."""
+    shown = [
+        (part, f"messages[{turn}].content[{place}]")
         for turn, message in enumerate(messages)
         if not isinstance(message.content, str)
         for place, part in enumerate(message.content)
-        if isinstance(part, schema.ImagePart)
+        if not isinstance(part, schema.TextPart)
     ]
-    if len(urls) > limits.max_per_prompt:
-        raise RequestTooLarge(
-            f"The request brings {len(urls)} pictures; at most {limits.max_per_prompt} are "
-            "allowed.",
-            param=urls[limits.max_per_prompt][1].removesuffix(".image_url.url"),
-        )
-    pictures = [picture_from_url(url, limits, param) for url, param in urls]
-    index = 0
+    for kind in MEDIA_NAMES:
+        params = [param for part, param in shown if _KINDS[part.type] == kind]
+        limit = limits.max_per_prompt(kind)
+        if len(params) > limit:
+            raise RequestTooLarge(
+                f"The request brings {media_phrase(kind, len(params))}; at most {limit} are "
+                "allowed.",
+                param=params[limit],
+            )
+    return [_file(part, param, limits) for part, param in shown]
+
+
+def _file(part: schema.MediaPart, param: str, limits: MediaLimits) -> MediaFile:
+    match part:
+        case schema.ImagePart():
+            url = part.image_url.url
+            return picture_from_url(url, limits.images, f"{param}.image_url.url")
+        case schema.VideoPart():
+            return video_from_url(part.video_url.url, limits.videos, f"{param}.video_url.url")
+        case schema.AudioPart():
+            return sound_from_base64(
+                part.input_audio.data, limits.audios, f"{param}.input_audio.data"
+            )
+
+
+def _turns(messages: list[schema.Message]) -> tuple[ChatMessage, ...]:
+    """Turns with each file replaced by its number among those of its kind."""
+    numbers: Counter[str] = Counter()
     turns = []
     for message in messages:
-        parts: list[TextPart | ImagePart] = []
+        parts: list[ContentPart] = []
         content = message.content
         for part in [content] if isinstance(content, str) else content:
-            if isinstance(part, schema.ImagePart):
-                parts.append(ImagePart(index=index))
-                index += 1
-            else:
+            if isinstance(part, str | schema.TextPart):
                 parts.append(TextPart(text=part if isinstance(part, str) else part.text))
+                continue
+            kind = _KINDS[part.type]
+            parts.append(_PARTS[kind](index=numbers[kind]))
+            numbers[kind] += 1
         role = "system" if message.role == "developer" else message.role
         turns.append(ChatMessage(role=role, content=tuple(parts)))
-    return tuple(turns), pictures
+    return tuple(turns)
+
+
+def _modality(media: list[MediaFile]) -> Modality:
+    kinds = {file.kind for file in media}
+    if len(kinds) > 1:
+        return "mixed"
+    return kinds.pop() if kinds else "text"
 
 
 def _sampling(request: schema.ChatRequest) -> Sampling:

@@ -97,17 +97,51 @@ class ImagePart(_Part):
     image_url: ImageUrl
 
 
+class VideoUrl(_Part):
+    """Where a video is: a data URL with the video in it."""
+
+    url: str
+
+
+class VideoPart(_Part):
+    """A video; not OpenAI's, but many servers have it."""
+
+    type: Literal["video_url"]
+    video_url: VideoUrl
+
+
+class InputAudio(_Part):
+    """A sound itself, in base64; the bytes decide which of the formats it is."""
+
+    data: str
+    format: Literal["wav", "flac"]
+
+
+class AudioPart(_Part):
+    """A sound."""
+
+    type: Literal["input_audio"]
+    input_audio: InputAudio
+
+
+MediaPart = ImagePart | VideoPart | AudioPart
+_TAGS = {"text": "<text>", "image_url": "<image>", "video_url": "<video>", "input_audio": "<audio>"}
+
+
 def _tag_of_part(value: Any) -> str | None:
     kind = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
-    return {"text": "<text>", "image_url": "<image>"}.get(kind) if isinstance(kind, str) else None
+    return _TAGS.get(kind) if isinstance(kind, str) else None
 
 
 UserPart = Annotated[
-    Annotated[TextPart, Tag("<text>")] | Annotated[ImagePart, Tag("<image>")],
+    Annotated[TextPart, Tag("<text>")]
+    | Annotated[ImagePart, Tag("<image>")]
+    | Annotated[VideoPart, Tag("<video>")]
+    | Annotated[AudioPart, Tag("<audio>")],
     Discriminator(
         _tag_of_part,
         custom_error_type="content_part",
-        custom_error_message="must be an object whose type is 'text' or 'image_url'",
+        custom_error_message=f"must be an object whose type is one of {', '.join(_TAGS)}",
     ),
 ]
 
@@ -142,7 +176,7 @@ class InstructionMessage(_Part):
 
 
 class UserMessage(_Part):
-    """A turn of the person, the only one that may bring pictures."""
+    """A turn of the person, the only one that may bring pictures, videos and sounds."""
 
     role: Literal["user"]
     content: UserContent
@@ -212,7 +246,8 @@ class ChatRequest(BaseModel):
     model: str = Field(description="The served model's name, as /v1/models lists it.")
     messages: Annotated[list[Message], Field(min_length=1)] = Field(
         description="The conversation: system or developer, user and assistant turns. Pictures "
-        "are parts of user turns, as data URLs."
+        "(image_url), videos (video_url) and sounds (input_audio) are parts of user turns, as data "
+        "URLs or base64."
     )
     max_tokens: MaxTokens | None = Field(
         default=None, description="How many tokens the answer may have; absent: what still fits."

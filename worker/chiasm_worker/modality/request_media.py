@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from chiasm_contract.config import MediaLimits
 from chiasm_contract.errors import InvalidRequest, RequestTooLarge
-from chiasm_contract.messages import MEDIA_NAMES, ImagePart, MediaFiles, MediaPart
+from chiasm_contract.messages import MEDIA_NAMES, ImagePart, MediaFiles, MediaPart, media_phrase
 
 from chiasm_worker.modality.audio import SoundForm, decode_audio
 from chiasm_worker.modality.frames import FrameChooser
@@ -39,7 +39,8 @@ class MediaReader:
             count, limit = max(len(indices), len(data)), self._limits.max_per_prompt(kind)
             if count > limit:
                 raise RequestTooLarge(
-                    f"The request brings {count} {name}s; at most {limit} are allowed per request.",
+                    f"The request brings {media_phrase(kind, count)}; at most {limit} are allowed "
+                    "per request.",
                     param="messages",
                 )
             if unplaced := set(range(len(data))) - set(indices):
