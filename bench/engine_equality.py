@@ -1,10 +1,10 @@
 """Greedy answers of the engine against transformers' `generate`: how many tokens differ.
 
-Fresh pictures and questions each run, drawn from `--seed` (by default the clock's; it is
-reported). Models: the demo model and the random tiny models of every family, all in fp32. Each
-conversation is answered by transformers alone, and by the engine in every situation that a server
-brings about: alone and cold, alone from the cache, all together, arriving one by one, in chunks of
-several sizes, with other block sizes, and with so few blocks that requests are preempted.
+Fresh pictures, videos, sounds and questions each run, drawn from `--seed` (by default the clock's;
+it is reported). Models: the demo model and the random tiny models of every family, all in fp32.
+Each conversation is answered by transformers alone, and by the engine in every situation that a
+server brings about: alone and cold, alone from the cache, all together, arriving one by one, in
+chunks of several sizes, with other block sizes, and with so few blocks that requests are preempted.
 
 A run is one conversation in one situation. On the demo model both sides are also timed, one
 conversation at a time, alternating: `tokens_per_second`, `transformers_tokens_per_second`, and
@@ -21,7 +21,8 @@ import random
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,9 @@ import numpy as np
 import torch
 from chiasm_worker.engine.engine import Engine
 from chiasm_worker.equality import Conversation, Prepared, Reference, ask, num_mismatches
-from chiasm_worker.models.registry import load_model
+from chiasm_worker.models.registry import FAMILIES, load_model
 from chiasm_worker.models.tiny import TINY_MODELS, write_tiny_model
+from chiasm_worker.models.tiny.clips import write_clip, write_sound
 from PIL import Image, ImageDraw
 from reporting import publish
 from transformers.utils import logging as transformers_logging
@@ -46,6 +48,7 @@ QUESTIONS = (
 )
 CHUNKS = (1, 7, 16, 61)
 NUM_TIMED = 4
+MODALITIES = {family.name: family.modalities for family in FAMILIES}
 
 
 def picture(rng: random.Random) -> bytes:
@@ -63,16 +66,46 @@ def picture(rng: random.Random) -> bytes:
     return buffer.getvalue()
 
 
-def conversations(rng: random.Random) -> list[Conversation]:
-    """Text only, one picture, the same picture again, and two pictures."""
+def clip(rng: random.Random) -> bytes:
+    """A short video of any rate and size."""
+    rate = rng.choice((Fraction(8), Fraction(12), Fraction(24000, 1001), Fraction(30)))
+    size = (8 * rng.randint(6, 14), 8 * rng.randint(6, 14))
+    return write_clip(rng.getrandbits(32), rng.randint(6, 60), rate, size)
+
+
+def sound(rng: random.Random) -> bytes:
+    """A short sound."""
+    return write_sound(rng.getrandbits(32), rng.uniform(0.2, 1.9))
+
+
+def with_pictures(rng: random.Random) -> list[Conversation]:
+    """One picture, the same picture again, and two pictures."""
     a, b = picture(rng), picture(rng)
-    questions = rng.sample(QUESTIONS, 4)
-    return [
-        ask(questions[0], [a]),
-        ask(questions[1]),
-        ask(questions[2], [a]),
-        ask(questions[3], [b, a]),
-    ]
+    one, again, two = rng.sample(QUESTIONS, 3)
+    return [ask(one, [a]), ask(again, [a]), ask(two, [b, a])]
+
+
+def with_videos(rng: random.Random) -> list[Conversation]:
+    """One video, and the same one behind a picture."""
+    video = clip(rng)
+    one, two = rng.sample(QUESTIONS, 2)
+    return [ask(one, videos=[video]), ask(two, [picture(rng)], [video])]
+
+
+def with_sounds(rng: random.Random) -> list[Conversation]:
+    """One sound, and two."""
+    a, b = sound(rng), sound(rng)
+    one, two = rng.sample(QUESTIONS, 2)
+    return [ask(one, sounds=[a]), ask(two, sounds=[b, a])]
+
+
+BY_MODALITY = {"image": with_pictures, "video": with_videos, "audio": with_sounds}
+
+
+def conversations(rng: random.Random, modalities: Sequence[str]) -> list[Conversation]:
+    """Text only, and all that a model takes."""
+    asked = [c for modality in modalities for c in BY_MODALITY[modality](rng)]
+    return [*asked, ask(rng.choice(QUESTIONS))]
 
 
 def tight_engine(prepared: Prepared, asked: list[Conversation], max_tokens: int) -> Engine:
@@ -124,11 +157,13 @@ def situations(
     }
 
 
-def compare(folder: Path, rng: random.Random, max_tokens: int) -> dict[str, Any]:
+def compare(
+    folder: Path, rng: random.Random, max_tokens: int, modalities: Sequence[str]
+) -> dict[str, Any]:
     """One model: runs, differing tokens, and the situations in which any differed."""
     prepared = Prepared(load_model(folder, torch.float32, torch.device("cpu")))
     reference = Reference(folder)
-    asked = conversations(rng)
+    asked = conversations(rng, modalities)
     expected = [reference.generate(c, max_tokens) for c in asked]
     found: dict[str, int] = {}
     num_runs = 0
@@ -176,12 +211,13 @@ def main() -> None:
     rng = random.Random(args.seed)
     models: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as scratch:
-        folders = {"demo": DEMO_MODEL}
+        folders = {"demo": (DEMO_MODEL, ("image",))}
         for tiny in TINY_MODELS:
             folder = Path(scratch) / tiny.name
-            folders[tiny.name] = write_tiny_model(tiny, folder, seed=rng.getrandbits(31))
-        for name, folder in folders.items():
-            rounds = [compare(folder, rng, args.max_tokens) for _ in range(args.rounds)]
+            written = write_tiny_model(tiny, folder, seed=rng.getrandbits(31))
+            folders[tiny.name] = (written, MODALITIES[tiny.family])
+        for name, (folder, modalities) in folders.items():
+            rounds = [compare(folder, rng, args.max_tokens, modalities) for _ in range(args.rounds)]
             models[name] = {
                 "num_runs": sum(r["num_runs"] for r in rounds),
                 "token_mismatches": sum(r["token_mismatches"] for r in rounds),

@@ -53,6 +53,13 @@ def serve(  # noqa: PLR0913, PLR0917 - one parameter for each option
     kv_cache_bytes: Annotated[
         int, typer.Option(min=2**20, help="Memory for cached keys and values.")
     ] = 256 * 2**20,
+    images: Annotated[int, typer.Option(min=0, max=64, help="Pictures in one request.")] = 4,
+    videos: Annotated[
+        int, typer.Option(min=0, max=16, help="Videos in one request, where the model takes them.")
+    ] = 0,
+    audios: Annotated[
+        int, typer.Option(min=0, max=16, help="Sounds in one request, where the model takes them.")
+    ] = 0,
 ) -> None:
     """Serve MODEL on this machine, without Kubernetes."""
     serving.serve(
@@ -65,6 +72,9 @@ def serve(  # noqa: PLR0913, PLR0917 - one parameter for each option
             dtype=dtype,
             device=device,
             kv_cache_bytes=kv_cache_bytes,
+            images=images,
+            videos=videos,
+            audios=audios,
         )
     )
 

@@ -18,7 +18,17 @@ from types import FrameType
 
 from chiasm_contract import names
 from chiasm_contract.builtin_models import builtin_identity, builtin_models
-from chiasm_contract.config import DeviceKind, Dtype, EngineLimits, SidecarConfig, WorkerConfig
+from chiasm_contract.config import (
+    AudioLimits,
+    DeviceKind,
+    Dtype,
+    EngineLimits,
+    ImageLimits,
+    MediaLimits,
+    SidecarConfig,
+    VideoLimits,
+    WorkerConfig,
+)
 
 from chiasm_cli.children import Child
 from chiasm_cli.errors import CliError
@@ -42,6 +52,10 @@ class Choices:
     dtype: Dtype
     device: DeviceKind
     kv_cache_bytes: int
+    # How many of each kind one prompt may bring.
+    images: int = 4
+    videos: int = 0
+    audios: int = 0
 
 
 class _Stopped(Exception):
@@ -87,6 +101,11 @@ def configs(choices: Choices, folder: Path, scratch: Path) -> tuple[WorkerConfig
         raise CliError(f"{scratch} is too long a path for a socket; set TMPDIR=/tmp.")
     builtin = choices.model in builtin_models()
     model_id = choices.model_id or (choices.model if builtin else folder.name)
+    media = MediaLimits(
+        images=ImageLimits(max_per_prompt=choices.images),
+        videos=VideoLimits(max_per_prompt=choices.videos),
+        audios=AudioLimits(max_per_prompt=choices.audios),
+    ).model_dump()
     worker = WorkerConfig(
         model_id=model_id,
         model_path=folder,
@@ -94,6 +113,7 @@ def configs(choices: Choices, folder: Path, scratch: Path) -> tuple[WorkerConfig
         device=choices.device,
         engine=EngineLimits(kv_cache_bytes=choices.kv_cache_bytes),
         socket_path=socket_path,
+        **media,
     )
     sidecar = SidecarConfig.model_validate(
         {
@@ -102,6 +122,7 @@ def configs(choices: Choices, folder: Path, scratch: Path) -> tuple[WorkerConfig
             "host": choices.host,
             "api_port": choices.port,
             "metrics_port": choices.metrics_port,
+            **media,
             "expected_identity": builtin_identity(choices.model, choices.dtype) if builtin else {},
         }
     )

@@ -33,7 +33,7 @@ def chosen(**changes: object) -> Choices:
 
 
 def test_every_choice_reaches_its_part(tmp_path: Path) -> None:
-    choices = Choices("own", "0.0.0.0", 1, 2, "named", "bfloat16", "cuda", 2**21)
+    choices = Choices("own", "0.0.0.0", 1, 2, "named", "bfloat16", "cuda", 2**21, 5, 3, 2)
     worker, sidecar = configs(choices, tmp_path / "own", tmp_path)
     assert worker.model_dump(include={"model_id", "model_path", "dtype", "device"}) == {
         "model_id": "named", "model_path": tmp_path / "own", "dtype": "bfloat16", "device": "cuda",
@@ -41,6 +41,9 @@ def test_every_choice_reaches_its_part(tmp_path: Path) -> None:
     assert worker.engine.kv_cache_bytes == 2**21
     assert (sidecar.host, sidecar.api_port, sidecar.metrics_port) == ("0.0.0.0", 1, 2)
     assert sidecar.model_id == "named"
+    for part in (worker, sidecar):
+        kinds = (part.images, part.videos, part.audios)
+        assert [kind.max_per_prompt for kind in kinds] == [5, 3, 2]
     assert worker.socket_path == sidecar.worker_socket == tmp_path / "worker.sock"
     assert configs(chosen(model="x"), tmp_path / "own", tmp_path)[1].model_id == "own"
     assert configs(chosen(), tmp_path / "model", tmp_path)[1].model_id == "demo"
