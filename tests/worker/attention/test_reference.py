@@ -1,30 +1,95 @@
-"""Packed attention over blocks equals attention over plain sequences, one at a time."""
+"""Packed attention over blocks equals dense masked attention over plain sequences.
+
+Inputs are fresh and random; slots that nobody wrote hold NaN, so whatever reads one shows.
+"""
 
 from __future__ import annotations
 
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import pytest
 import torch
-from chiasm_worker.attention.base import AttentionLayer, SequenceChunk
+from chiasm_contract.errors import InvariantError
+from chiasm_worker.attention.base import AttentionLayer, CrossSource, SequenceChunk
 from chiasm_worker.attention.reference import ReferenceAttention
 
-BLOCK, KV_HEADS, HEAD_DIM = 4, 2, 8
+BLOCK, CROSS_BLOCK, KV_HEADS, HEAD_DIM = 4, 3, 2, 8
+SCALE = HEAD_DIM**-0.5
+Span = tuple[int, int]
 
 
-def plain(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window: int) -> torch.Tensor:
-    """[new, heads, dim] over [seq, kv_heads, dim], query i at position seq - new + i."""
+@dataclass
+class Plain:
+    """One request: its keys and values, how much is new, and which tokens see one another."""
+
+    computed: int
+    new: int
+    spans: tuple[Span, ...] = ()
+
+    def __post_init__(self) -> None:
+        length = self.computed + self.new
+        self.k, self.v = (torch.randn(length, KV_HEADS, HEAD_DIM) for _ in range(2))
+
+
+def visible(layer: AttentionLayer, spans: Sequence[Span], query: int, key: int) -> bool:
+    """The rule in words, one pair of tokens at a time."""
+    together = any(start <= query < end and start <= key < end for start, end in spans)
+    near = not layer.sliding_window or key > query - layer.sliding_window
+    if layer.spans_pass_window:
+        return together or (key <= query and near)
+    return (together or key <= query) and near
+
+
+def dense(
+    layer: AttentionLayer, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor
+) -> torch.Tensor:
+    """[queries, heads * dim] of q [queries, heads, dim]; k, v [keys, kv_heads, dim]."""
     group = q.shape[1] // k.shape[1]
     k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
-    scores = torch.einsum("qhd,khd->hqk", q, k) * HEAD_DIM**-0.5
-    queries = torch.arange(k.shape[0] - q.shape[0], k.shape[0])[:, None]
-    keys = torch.arange(k.shape[0])
-    hidden = keys > queries
-    if window:
-        hidden |= keys <= queries - window
-    scores = scores.masked_fill(hidden, float("-inf")).softmax(-1)
-    return torch.einsum("hqk,khd->qhd", scores, v).flatten(1)
+    scores = torch.einsum("qhd,khd->hqk", q, k) * layer.scale
+    if layer.soft_cap:
+        scores = torch.tanh(scores / layer.soft_cap) * layer.soft_cap
+    weights = scores.masked_fill(~mask, float("-inf")).softmax(-1)
+    return torch.einsum("hqk,khd->qhd", weights, v).flatten(1)
+
+
+def packed(
+    sequences: Sequence[Plain], group: int
+) -> tuple[torch.Tensor, list[SequenceChunk], torch.Tensor, torch.Tensor]:
+    """An arena with the computed tokens in it, the chunks, and q and kv of the new tokens."""
+    kv = torch.full((64, 1, 2, BLOCK, KV_HEADS, HEAD_DIM), float("nan"))
+    free = torch.randperm(64).tolist()
+    chunks, new_kv = [], []
+    for seq in sequences:
+        length = seq.computed + seq.new
+        block_ids = [free.pop() for _ in range(-(-length // BLOCK))]
+        for i in range(seq.computed):
+            kv[block_ids[i // BLOCK], 0, :, i % BLOCK] = torch.stack((seq.k[i], seq.v[i]))
+        touched = tuple(span for span in seq.spans if span[1] > seq.computed)
+        chunks.append(SequenceChunk(seq.computed, seq.new, block_ids, touched))
+        new_kv.append(torch.stack((seq.k, seq.v), 1)[seq.computed :])
+    num_new = sum(seq.new for seq in sequences)
+    return kv, chunks, torch.randn(num_new, KV_HEADS * group, HEAD_DIM), torch.cat(new_kv)
+
+
+def check(layer: AttentionLayer, sequences: Sequence[Plain], group: int) -> None:
+    kv, chunks, q, new_kv = packed(sequences, group)
+    want, row = [], 0
+    for seq in sequences:
+        mask = torch.tensor([
+            [visible(layer, seq.spans, query, key) for key in range(seq.computed + seq.new)]
+            for query in range(seq.computed, seq.computed + seq.new)
+        ])  # fmt: skip
+        want.append(dense(layer, q[row : row + seq.new], seq.k, seq.v, mask))
+        row += seq.new
+    seen = ReferenceAttention(kv).begin(chunks).forward(layer, q, new_kv)
+    torch.testing.assert_close(seen, torch.cat(want), atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("group", [1, 3])
+@pytest.mark.parametrize("soft_cap", [0.0, 1.5])
 @pytest.mark.parametrize("window", [0, 3])
 @pytest.mark.parametrize(
     "chunks",
@@ -37,27 +102,63 @@ def plain(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window: int) -> tor
     ],
     ids=["first chunk", "later chunk", "one decode", "decodes", "mixed"],
 )
-def test_equals_plain_attention(chunks: list[tuple[int, int]], window: int, group: int):
+def test_equals_plain_attention(
+    chunks: list[tuple[int, int]], window: int, soft_cap: float, group: int
+):
     torch.manual_seed(0)
-    # Blocks that were never written hold NaN: whatever reads them shows.
-    kv = torch.full((32, 1, 2, BLOCK, KV_HEADS, HEAD_DIM), float("nan"))
-    free = torch.randperm(32).tolist()
-    sequences, packed = [], []
-    for computed, new in chunks:
-        block_ids = [free.pop() for _ in range(-(-(computed + new) // BLOCK))]
-        k, v = (torch.randn(computed + new, KV_HEADS, HEAD_DIM) for _ in range(2))
-        for i in range(computed):
-            kv[block_ids[i // BLOCK], 0, :, i % BLOCK] = torch.stack((k[i], v[i]))
-        sequences.append((torch.randn(new, KV_HEADS * group, HEAD_DIM), k, v))
-        packed.append(SequenceChunk(computed, new, block_ids))
-    step = ReferenceAttention(kv).begin(packed)
-    q = torch.cat([sequence[0] for sequence in sequences])
-    new_kv = torch.cat(
-        [torch.stack((k[-q.shape[0] :], v[-q.shape[0] :]), 1) for q, k, v in sequences]
+    layer = AttentionLayer(0, SCALE, sliding_window=window, soft_cap=soft_cap)
+    check(layer, [Plain(*chunk) for chunk in chunks], group)
+
+
+@pytest.mark.parametrize("passes", [True, False])
+@pytest.mark.parametrize("soft_cap", [0.0, 1.5])
+@pytest.mark.parametrize("window", [0, 3])
+@pytest.mark.parametrize(
+    "sequences",
+    [
+        [(0, 9, ((0, 9),))],
+        [(0, 9, ((2, 7),))],
+        [(0, 12, ((1, 5), (5, 9)))],
+        [(6, 8, ((7, 13),))],
+        [(7, 1, ((7, 8),))],
+        [(9, 2, ((3, 8),))],
+        [(0, 10, ((4, 9),)), (5, 1, ()), (3, 6, ()), (8, 5, ((2, 6), (8, 12)))],
+    ],
+    ids=["whole prompt", "inside", "adjacent", "later chunk", "one token", "past", "mixed"],
+)
+def test_tokens_of_a_span_see_one_another(
+    sequences: list[tuple[int, int, tuple[Span, ...]]], window: int, soft_cap: float, passes: bool
+):
+    """The fault: a prefix or picture under a causal mask, each token blind to what follows."""
+    torch.manual_seed(1)
+    layer = AttentionLayer(0, SCALE, window, spans_pass_window=passes, soft_cap=soft_cap)
+    check(layer, [Plain(*seq) for seq in sequences], group=2)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_batches_of_spans_windows_and_caps(seed: int):
+    torch.manual_seed(seed)
+    rng = random.Random(seed)
+    sequences = []
+    for _ in range(rng.randint(1, 4)):
+        length, spans, at = rng.randint(1, 20), [], 0
+        while (start := at + rng.randint(0, 6)) < length:
+            at = min(length, start + rng.randint(1, 6))
+            spans.append((start, at))
+        # Computed tokens end anywhere but inside a span.
+        ends = [n for n in range(length) if not any(s < n < e for s, e in spans)]
+        computed = rng.choice(ends)
+        sequences.append(Plain(computed, length - computed, tuple(spans)))
+    layer = AttentionLayer(
+        0, SCALE, rng.choice((0, 1, 4)), rng.random() < 0.5, rng.choice((0.0, 2.0))
     )
-    layer = AttentionLayer(index=0, scale=HEAD_DIM**-0.5, sliding_window=window)
-    want = torch.cat([plain(q, k, v, window) for q, k, v in sequences])
-    torch.testing.assert_close(step.forward(layer, q, new_kv), want, atol=1e-5, rtol=1e-5)
+    check(layer, sequences, group=rng.choice((1, 2)))
+
+
+def test_a_cut_span_is_a_bug():
+    """The fault: a span over two chunks, whose first half is computed without the second."""
+    with pytest.raises(InvariantError, match=r"up to token 6 cuts the span 4\.\.8"):
+        SequenceChunk(2, 4, [0, 1], ((4, 9),))
 
 
 def test_new_vectors_land_in_their_slots():
@@ -68,3 +169,60 @@ def test_new_vectors_land_in_their_slots():
     assert torch.equal(kv[2, 1, :, 3], new[0])
     assert torch.equal(kv[1, 1, :, 0], new[1])
     assert kv.count_nonzero() == new.numel()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_cross_attention_reads_its_own_items_only(seed: int):
+    """The fault: a text token attends to padding, to another request's or a later picture."""
+    torch.manual_seed(seed)
+    rng = random.Random(seed)
+    cross = torch.full((40, 2, 2, CROSS_BLOCK, KV_HEADS, HEAD_DIM), float("nan"))
+    free = torch.randperm(40).tolist()
+    layer, group = AttentionLayer(rng.randrange(2), SCALE), rng.choice((1, 2))
+    chunks, cases = [], []
+    for _ in range(rng.randint(1, 4)):
+        computed, new = rng.randint(0, 9), rng.randint(1, 5)
+        sources, vectors = [], []
+        for _ in range(rng.randrange(3)):
+            count = rng.randint(1, 7)
+            block_ids = [free.pop() for _ in range(-(-count // CROSS_BLOCK))]
+            data = torch.randn(count, 2, KV_HEADS, HEAD_DIM)
+            for i in range(count):
+                cross[block_ids[i // CROSS_BLOCK], layer.index, :, i % CROSS_BLOCK] = data[i]
+            start = rng.randint(0, 10)
+            end = rng.choice((start + rng.randint(1, 5), 10**9))
+            sources.append(CrossSource(block_ids, count, rng.randint(1, count), start, end))
+            vectors.append(data)
+        chunks.append(SequenceChunk(computed, new, [0] * 4, (), tuple(sources)))
+        if sources:
+            cases.append((range(computed, computed + new), sources, torch.cat(vectors)))
+    step = ReferenceAttention(torch.zeros(1, 1, 2, BLOCK, KV_HEADS, HEAD_DIM), cross).begin(chunks)
+    if not cases:
+        assert step.cross_rows is None
+        return
+    rows = step.cross_rows
+    assert rows is not None
+    q = torch.randn(len(rows.index), KV_HEADS * group, HEAD_DIM)
+    seen = step.cross(layer, q)
+    at = 0
+    for tokens, sources, data in cases:
+        for token in tokens:
+            mask = torch.cat([
+                (torch.arange(s.num_vectors) < s.num_visible) & (s.start <= token < s.end)
+                for s in sources
+            ])  # fmt: skip
+            assert bool(rows.sees[at]) == bool(mask.any())
+            if not mask.any():
+                mask[:] = True
+            want = dense(layer, q[at : at + 1], data[:, 0], data[:, 1], mask[None])
+            torch.testing.assert_close(seen[at : at + 1], want, atol=1e-5, rtol=1e-5)
+            at += 1
+    assert at == len(q)
+    first = [sum(c.num_new_tokens for c in chunks[:i]) for i in range(len(chunks))]
+    readers = [
+        row + i
+        for row, chunk in zip(first, chunks, strict=True)
+        if chunk.cross
+        for i in range(chunk.num_new_tokens)
+    ]
+    assert rows.index.tolist() == readers

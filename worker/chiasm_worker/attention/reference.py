@@ -2,7 +2,8 @@
 
 Requests that add one token (decoding) are batched: their blocks are gathered side by side and one
 masked call serves them all. The query heads that share a K/V head are folded into the query's
-length, so K and V are never repeated. Requests that add several tokens are computed one by one.
+length, so K and V are never repeated. Requests that add several tokens, or a span whose tokens see
+one another, are computed one by one.
 Slots that a request has not written hold what another one left there: they are never read, or
 read as zero, because a mask does not hide NaN (0 x NaN is NaN).
 
@@ -14,9 +15,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-import torch.nn.functional as F  # noqa: N812 - torch's own convention
+from chiasm_contract.errors import InvariantError
 
-from chiasm_worker.attention.base import AttentionLayer, SequenceChunk
+from chiasm_worker.attention.base import AttentionLayer, CrossRows, SequenceChunk
+from chiasm_worker.attention.reference_cross import CrossStep
+from chiasm_worker.attention.scores import attend, fold_and_attend
 
 
 class ReferenceAttention:
@@ -24,25 +27,33 @@ class ReferenceAttention:
 
     Args:
         kv: [num_blocks, num_layers, 2, block_size, num_kv_heads, head_dim], a view of the arena.
+        cross: the same shape for the layers and vectors of media items; None without such layers.
     """
 
     numerics = "torch-sdpa"
 
-    def __init__(self, kv: torch.Tensor) -> None:
+    def __init__(self, kv: torch.Tensor, cross: torch.Tensor | None = None) -> None:
         self._layers = [kv[:, i] for i in range(kv.shape[1])]
         self._block_size = kv.shape[3]
+        self._cross = cross
 
     def begin(self, chunks: Sequence[SequenceChunk]) -> ReferenceStep:
         """Prepare the index tensors of one step."""
-        return ReferenceStep(self._layers, self._block_size, chunks)
+        cross = CrossStep.of(chunks, self._cross)
+        return ReferenceStep(self._layers, self._block_size, chunks, cross)
 
 
 class ReferenceStep:
     """One packed batch: decoding rows first gathered together, longer chunks one by one."""
 
     def __init__(
-        self, layers: list[torch.Tensor], block_size: int, chunks: Sequence[SequenceChunk]
+        self,
+        layers: list[torch.Tensor],
+        block_size: int,
+        chunks: Sequence[SequenceChunk],
+        cross: CrossStep | None,
     ) -> None:
+        self._cross = cross
         self._layers = layers
         self._block_size = block_size
         self._device = layers[0].device
@@ -54,7 +65,7 @@ class ReferenceStep:
             for i in range(chunk.num_computed_tokens, chunk.seq_len):
                 block_ids.append(chunk.block_ids[i // block_size])
                 offsets.append(i % block_size)
-            if chunk.num_new_tokens == 1:
+            if chunk.num_new_tokens == 1 and not chunk.bidirectional:
                 decode_rows.append(rows)
                 decodes.append(chunk)
             else:
@@ -63,6 +74,17 @@ class ReferenceStep:
         self._write_index = (self._index(block_ids), self._index(offsets))
         self._decode = _Decode(decodes, block_size, self._device) if decodes else None
         self._decode_rows = self._index(decode_rows) if self._prefills and decodes else None
+
+    @property
+    def cross_rows(self) -> CrossRows | None:
+        """The rows whose requests read media items; see AttentionStep."""
+        return None if self._cross is None else self._cross.rows
+
+    def cross(self, layer: AttentionLayer, q: torch.Tensor) -> torch.Tensor:
+        """Attend to media items; see AttentionStep."""
+        if self._cross is None:
+            raise InvariantError("No request of this step reads media items; bug.")
+        return self._cross.attend(layer, q)
 
     def forward(self, layer: AttentionLayer, q: torch.Tensor, kv: torch.Tensor) -> torch.Tensor:
         """Write the new K and V, then attend; see AttentionStep."""
@@ -118,12 +140,12 @@ class _Decode:
         batch, num_heads, head_dim = q.shape
         num_kv_heads = arena.shape[3]
         k, v = (self._read(arena[:, i]).view(batch, -1, num_kv_heads, head_dim) for i in (0, 1))
-        out = F.scaled_dot_product_attention(
+        out = attend(
+            layer,
             q.view(batch, num_kv_heads, num_heads // num_kv_heads, head_dim),
             k.transpose(1, 2),
             v.transpose(1, 2),
-            attn_mask=self._mask(layer.sliding_window),
-            scale=layer.scale,
+            self._mask(layer.sliding_window),
         )
         return out.reshape(batch, num_heads * head_dim)
 
@@ -145,25 +167,29 @@ class _Prefill:
         self._seq_len = chunk.seq_len
         num_blocks = -(-chunk.seq_len // block_size)
         self._gather = torch.tensor(list(chunk.block_ids[:num_blocks]), device=device)
-        self._masks: dict[int, torch.Tensor] = {}
+        self._spans = chunk.bidirectional
+        self._masks: dict[tuple[int, bool], torch.Tensor] = {}
 
-    def _mask(self, window: int, group: int) -> torch.Tensor:
-        if window not in self._masks:
+    def _mask(self, layer: AttentionLayer, group: int) -> torch.Tensor:
+        window, passes = layer.sliding_window, layer.spans_pass_window
+        if (window, passes) not in self._masks:
             device = self._gather.device
             queries = torch.arange(self._start, self._seq_len, device=device)[:, None]
             keys = torch.arange(self._seq_len, device=device)
             mask = keys <= queries
-            if window:
+            if passes and window:
                 mask &= keys > queries - window
-            self._masks[window] = mask.repeat(group, 1)
-        return self._masks[window]
+            for start, end in self._spans:
+                mask |= (queries >= start) & (queries < end) & (keys >= start) & (keys < end)
+            if window and not passes:
+                mask &= keys > queries - window
+            self._masks[window, passes] = mask.repeat(group, 1)
+        return self._masks[window, passes]
 
     def forward(
         self, layer: AttentionLayer, q: torch.Tensor, kv: torch.Tensor, arena: torch.Tensor
     ) -> torch.Tensor:
-        num_new, num_heads, head_dim = q.shape
-        num_kv_heads = arena.shape[3]
-        group = num_heads // num_kv_heads
+        num_heads, num_kv_heads = q.shape[1], arena.shape[3]
         if self._start == 0:
             k, v = kv[:, 0], kv[:, 1]
         else:
@@ -171,14 +197,5 @@ class _Prefill:
                 arena[:, i].index_select(0, self._gather).flatten(0, 1)[: self._seq_len]
                 for i in (0, 1)
             )
-        # [num_new, num_kv_heads, group, head_dim] -> [num_kv_heads, group * num_new, head_dim]
-        folded = q.view(num_new, num_kv_heads, group, head_dim).permute(1, 2, 0, 3)
-        out = F.scaled_dot_product_attention(
-            folded.reshape(1, num_kv_heads, group * num_new, head_dim),
-            k.transpose(0, 1)[None],
-            v.transpose(0, 1)[None],
-            attn_mask=self._mask(layer.sliding_window, group),
-            scale=layer.scale,
-        )
-        out = out.view(num_kv_heads, group, num_new, head_dim).permute(2, 0, 1, 3)
-        return out.reshape(num_new, num_heads * head_dim)
+        mask = self._mask(layer, num_heads // num_kv_heads)
+        return fold_and_attend(layer, q, k, v, mask)
