@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from chiasm_worker.kvcache.block_table import BlockTable
 from chiasm_worker.kvcache.media_cache import MediaHandle
-from chiasm_worker.kvcache.prefix_cache import ContentChain, MediaSpan
+from chiasm_worker.kvcache.prefix_cache import ContentChain, CrossSpan, MediaSpan
 
 
 class RequestStatus(enum.Enum):
@@ -59,6 +59,10 @@ class Prompt:
     spans: tuple[MediaSpan, ...]
     # [num_axes, num_tokens] int64; one axis for plain rotary positions, three for M-RoPE.
     positions: npt.NDArray[np.int64]
+    # (start, end) of the tokens that see one another, in order, disjoint; a chunk cuts none.
+    bidirectional: tuple[tuple[int, int], ...] = ()
+    # Media that the text reads by cross-attention instead of among its tokens.
+    cross: tuple[CrossSpan, ...] = ()
     # The position, on every axis, of the first token after the prompt.
     next_position: int = field(init=False)
 
@@ -66,11 +70,18 @@ class Prompt:
         object.__setattr__(self, "next_position", int(self.positions.max()) + 1)
 
     @property
+    def media(self) -> tuple[MediaSpan | CrossSpan, ...]:
+        """All media items, however they are read."""
+        return self.spans + self.cross
+
+    @property
     def num_media_tokens(self) -> Counter[str]:
         """Per modality the tokens from first to last of its items, separators between them too."""
         counts: Counter[str] = Counter()
         for span in self.spans:
             counts[span.item.modality] += span.end - span.start
+        for cross in self.cross:
+            counts[cross.item.modality] += 1
         return counts
 
 
@@ -91,7 +102,7 @@ class Request:
     # Prompt tokens found in the prefix cache when the request was first admitted.
     num_cached_tokens: int | None = None
     num_preemptions: int = 0
-    # Span index -> encoder output held for the chunks still to come.
+    # Index in prompt.media -> encoder output held for the chunks still to come.
     media: dict[int, MediaHandle] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -116,4 +127,12 @@ class Request:
         """Indices of the media spans that touch the tokens start..end-1."""
         return [
             i for i, span in enumerate(self.prompt.spans) if span.start < end and span.end > start
+        ]
+
+    def media_in(self, start: int, end: int) -> list[int]:
+        """Indices in `prompt.media` of the items that the tokens start..end-1 read."""
+        return [
+            i
+            for i, span in enumerate(self.prompt.media)
+            if span.needed_from < end and span.needed_until > start
         ]

@@ -26,7 +26,7 @@ from chiasm_worker.engine.sampler import RowSampler, SampledToken, TopLogprobs
 from chiasm_worker.kvcache.block_pool import BlockPool
 from chiasm_worker.kvcache.block_table import BlockTable
 from chiasm_worker.kvcache.media_cache import MediaCache
-from chiasm_worker.kvcache.prefix_cache import ContentChain
+from chiasm_worker.kvcache.prefix_cache import ContentChain, cross_root
 from chiasm_worker.kvcache.spec import KVCacheSpec
 from chiasm_worker.models.base import LoadedModel
 from chiasm_worker.request import FinishReason, Prompt, Request, SamplingParams
@@ -118,7 +118,7 @@ class Engine:
 
         The encoder output of its largest picture takes blocks of its own.
         """
-        fitting = self.scheduler.max_blocks(prompt.spans) * self.spec.block_size
+        fitting = self.scheduler.max_blocks(prompt) * self.spec.block_size
         return min(self.limits.max_model_len, fitting) - len(prompt.token_ids)
 
     def make_request(self, request_id: str, prompt: Prompt, params: SamplingParams) -> Request:
@@ -141,7 +141,12 @@ class Engine:
             request_id=request_id,
             prompt=prompt,
             params=params,
-            chain=ContentChain(self._root, self.spec.block_size, prompt.spans),
+            chain=ContentChain(
+                cross_root(self._root, prompt.cross),
+                self.spec.block_size,
+                prompt.spans,
+                prompt.bidirectional,
+            ),
             table=BlockTable(self.spec.block_size),
         )
         if not self.scheduler.fits(request):

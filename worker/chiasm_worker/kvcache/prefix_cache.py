@@ -3,8 +3,11 @@
 A K/V block may be used again for another request only if it was computed by the same model
 (``root_key``), after the same blocks (``parent_key``), for the same tokens, and - where a token
 stands for a piece of a picture - for the same piece of the same picture at the same positions.
-All of it goes into the key, framed so that no two different contents share the hashed bytes, and
-all of it is compared in full on a hit: a colliding hash is a miss.
+Where tokens see those behind them, what is behind them counts too: the whole of each
+bidirectional span that begins in the block; and all pictures that are read by cross-attention
+count for every block of a prompt. All of it goes into the key, framed so that no two different
+contents share the hashed bytes, and all of it is compared in full on a hit: a colliding hash is a
+miss.
 
 Must not know: torch, the pool's policy beyond lookup and commit.
 """
@@ -13,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -21,6 +25,7 @@ from chiasm_worker.kvcache.block_pool import BlockPool
 _KV_TAG = b"chiasm.kv.block.v1"
 _MEDIA_TAG = b"chiasm.media.block.v1"
 _ROOT_TAG = b"chiasm.root.v1"
+_CROSS_TAG = b"chiasm.cross.v1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +82,40 @@ class MediaSpan:
                 yield begin, row + begin - start, end - begin
             row += length
 
+    @property
+    def needed_from(self) -> int:
+        """First token whose computation reads the item's encoder output."""
+        return self.start
+
+    @property
+    def needed_until(self) -> int:
+        """First token from which on nothing reads it any more."""
+        return self.end
+
+
+@dataclass(frozen=True, slots=True)
+class CrossSpan:
+    """A media item that text reads by cross-attention; it takes one token of the text.
+
+    Tokens start..end-1 see it. Those before the first item of a prompt read every item, because
+    transformers lets a token that sees none attend to all.
+    """
+
+    item: MediaIdentity
+    start: int
+    end: int | None  # None: to the end of the answer
+    num_visible: int  # the first vectors of the item, without those of padding
+
+    @property
+    def needed_from(self) -> int:
+        """First token whose computation reads the item's K and V."""
+        return 0
+
+    @property
+    def needed_until(self) -> int:
+        """First token from which on nothing reads them any more."""
+        return sys.maxsize if self.end is None else self.end
+
 
 @dataclass(frozen=True, slots=True)
 class MediaRun:
@@ -90,12 +129,22 @@ class MediaRun:
 
 
 @dataclass(frozen=True, slots=True)
+class WholeSpan:
+    """A bidirectional span: each of its tokens depends on all of it."""
+
+    offset_in_block: int
+    token_ids: tuple[int, ...]
+    media: tuple[MediaRun, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class BlockContent:
     """Everything that a K/V block was computed from."""
 
     parent_key: bytes
     token_ids: tuple[int, ...]
     media: tuple[MediaRun, ...]
+    spans: tuple[WholeSpan, ...]
     key: bytes
 
 
@@ -147,19 +196,34 @@ def media_runs(spans: Sequence[MediaSpan], start: int, end: int) -> tuple[MediaR
 
 
 def block_content(
-    parent_key: bytes, token_ids: Sequence[int], runs: tuple[MediaRun, ...]
+    parent_key: bytes,
+    token_ids: Sequence[int],
+    runs: tuple[MediaRun, ...],
+    spans: tuple[WholeSpan, ...] = (),
 ) -> BlockContent:
     """The content, with its key, of the block that follows `parent_key`."""
-    framed = [
-        _frame(
-            _identity(run.item),
-            _ints((run.offset_in_block, run.offset_in_item, run.length)),
-            run.position_digest,
-        )
-        for run in runs
-    ]
-    data = _frame(_KV_TAG, parent_key, _ints(token_ids), *framed)
-    return BlockContent(parent_key, tuple(token_ids), runs, hashlib.sha256(data).digest())
+    framed_runs, framed_spans = map(_framed_run, runs), map(_framed_span, spans)
+    tokens = _ints(token_ids)
+    data = _frame(_KV_TAG, parent_key, tokens, _frame(*framed_runs), _frame(*framed_spans))
+    return BlockContent(parent_key, tuple(token_ids), runs, spans, hashlib.sha256(data).digest())
+
+
+def _framed_run(run: MediaRun) -> bytes:
+    place = _ints((run.offset_in_block, run.offset_in_item, run.length))
+    return _frame(_identity(run.item), place, run.position_digest)
+
+
+def _framed_span(span: WholeSpan) -> bytes:
+    runs = _frame(*map(_framed_run, span.media))
+    return _frame(_ints((span.offset_in_block,)), _ints(span.token_ids), runs)
+
+
+def cross_root(root: bytes, cross: Sequence[CrossSpan]) -> bytes:
+    """The parent of a prompt's first block: every token may depend on every item of `cross`."""
+    if not cross:
+        return root
+    items = [_frame(_identity(span.item), _ints((span.num_visible,))) for span in cross]
+    return hashlib.sha256(_frame(_CROSS_TAG, root, *items)).digest()
 
 
 def media_contents(root: bytes, item: MediaIdentity, num_blocks: int) -> list[MediaBlockContent]:
@@ -175,12 +239,25 @@ def media_contents(root: bytes, item: MediaIdentity, num_blocks: int) -> list[Me
 
 
 class ContentChain:
-    """The block contents of one growing token sequence, computed once per full block."""
+    """The block contents of one growing token sequence, computed once per full block.
 
-    def __init__(self, root: bytes, block_size: int, spans: Sequence[MediaSpan]) -> None:
+    Args:
+        root: the parent of the first block.
+        spans: the media items among the tokens.
+        bidirectional: (start, end) of the tokens that see one another.
+    """
+
+    def __init__(
+        self,
+        root: bytes,
+        block_size: int,
+        spans: Sequence[MediaSpan],
+        bidirectional: Sequence[tuple[int, int]] = (),
+    ) -> None:
         self._root = root
         self.block_size = block_size
         self._spans = spans
+        self._bidirectional = bidirectional
         self._contents: list[BlockContent] = []
 
     def content(self, index: int, token_ids: Sequence[int]) -> BlockContent:
@@ -190,7 +267,17 @@ class ContentChain:
             start = len(self._contents) * size
             parent = self._contents[-1].key if self._contents else self._root
             runs = media_runs(self._spans, start, start + size)
-            self._contents.append(block_content(parent, token_ids[start : start + size], runs))
+            whole = tuple(
+                WholeSpan(
+                    first - start,
+                    tuple(token_ids[first:last]),
+                    media_runs(self._spans, first, last),
+                )
+                for first, last in self._bidirectional
+                if start <= first < start + size
+            )
+            tokens = token_ids[start : start + size]
+            self._contents.append(block_content(parent, tokens, runs, whole))
         return self._contents[index]
 
 

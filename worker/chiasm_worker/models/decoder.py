@@ -1,9 +1,10 @@
 """One text decoder for all families: what differs is in its description.
 
 Pre-norm blocks of attention and gated feed-forward, rotary positions, optional biases, optional
-per-head q/k norms, optional sliding windows per layer, optional DeepStack (features added to the
-media tokens after the first layers). Weights come by their Hugging Face names and are fused while
-they are taken over.
+per-head q/k norms, optional sliding windows per layer with rotary positions of their own, optional
+norms behind attention and feed-forward, soft caps, cross-attention layers (cross_layer.py),
+optional DeepStack (features added to the media tokens after the first layers). Weights come by
+their Hugging Face names and are fused while they are taken over.
 
 Must not know: vision towers, prompts, blocks (that is attention's business).
 """
@@ -16,28 +17,12 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own convention
 
-from chiasm_worker.attention.base import AttentionLayer, AttentionStep
+from chiasm_worker.attention.base import AttentionStep
 from chiasm_worker.layers.linear import Linear, fuse
-from chiasm_worker.layers.mlp import GatedMLP, activation
-from chiasm_worker.layers.norm import RMSNorm
+from chiasm_worker.layers.norm import Norm
 from chiasm_worker.layers.rope import RotaryEmbedding, Rotation
-
-
-@dataclass(frozen=True, slots=True)
-class DecoderSpec:
-    """What distinguishes one decoder from another."""
-
-    num_layers: int
-    hidden_size: int
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
-    vocab_size: int
-    norm_eps: float
-    activation: str
-    qk_norm: bool
-    # One entry per layer; 0 means that the layer attends to everything before.
-    sliding_windows: tuple[int, ...]
+from chiasm_worker.models.cross_layer import CrossLayer
+from chiasm_worker.models.decoder_spec import DecoderSpec, Weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,34 +40,6 @@ class MediaRows:
     deepstack: tuple[torch.Tensor, ...] = ()
 
 
-class Weights:
-    """A decoder's tensors by name; each is taken once, so that fusing holds no second copy."""
-
-    def __init__(self, tensors: dict[str, torch.Tensor]) -> None:
-        self._tensors = tensors
-
-    def take(self, name: str) -> torch.Tensor:
-        """The tensor of that name.
-
-        Raises: ValueError when the checkpoint does not hold it.
-        """
-        if name not in self._tensors:
-            raise ValueError(f"The checkpoint holds no tensor {name!r}, which this family needs.")
-        return self._tensors.pop(name)
-
-    def linear(self, name: str) -> Linear:
-        """The projection of that name, with its bias if there is one."""
-        return Linear(self.take(f"{name}.weight"), self._tensors.pop(f"{name}.bias", None))
-
-    def check_all_taken(self) -> None:
-        """Raise ValueError if the checkpoint holds tensors that the family has no use for."""
-        if self._tensors:
-            raise ValueError(
-                f"The checkpoint holds {len(self._tensors)} tensors that this family does not "
-                f"use, among them {sorted(self._tensors)[0]!r}; its answers would be wrong."
-            )
-
-
 class DecoderLayer:
     """One block: attention, then feed-forward, each behind a norm and added to its input."""
 
@@ -90,28 +47,27 @@ class DecoderLayer:
         prefix = f"layers.{index}."
         attn = prefix + "self_attn."
         self._spec = spec
-        self._input_norm = RMSNorm(weights.take(prefix + "input_layernorm.weight"), spec.norm_eps)
-        self._post_norm = RMSNorm(
-            weights.take(prefix + "post_attention_layernorm.weight"), spec.norm_eps
-        )
+        self._input_norm = weights.norm(spec, prefix + "input_layernorm")
+        self._after_attention: Norm | None = None
+        self._after_mlp: Norm | None = None
+        if spec.post_norms:
+            self._after_attention = weights.norm(spec, prefix + "post_attention_layernorm")
+            self._mlp_norm = weights.norm(spec, prefix + "pre_feedforward_layernorm")
+            self._after_mlp = weights.norm(spec, prefix + "post_feedforward_layernorm")
+        else:
+            self._mlp_norm = weights.norm(spec, prefix + "post_attention_layernorm")
         self._qkv = fuse([weights.linear(attn + f"{name}_proj") for name in "qkv"])
         self._o = weights.linear(attn + "o_proj")
         self._qk_norm = self._fused_qk_norm(spec, attn, weights) if spec.qk_norm else None
-        self._mlp = GatedMLP(
-            fuse([weights.linear(prefix + f"mlp.{name}_proj") for name in ("gate", "up")]),
-            weights.linear(prefix + "mlp.down_proj"),
-            activation(spec.activation),
-        )
-        self._layer = AttentionLayer(
-            index=index, scale=spec.head_dim**-0.5, sliding_window=spec.sliding_windows[index]
-        )
+        self._mlp = weights.mlp(spec, prefix)
+        self._layer = spec.attention_layer(index)
 
     @staticmethod
-    def _fused_qk_norm(spec: DecoderSpec, attn: str, weights: Weights) -> RMSNorm:
+    def _fused_qk_norm(spec: DecoderSpec, attn: str, weights: Weights) -> Norm:
         # q and k are adjacent heads of one tensor: one norm with a weight row per head.
         q = weights.take(attn + "q_norm.weight").expand(spec.num_heads, -1)
         k = weights.take(attn + "k_norm.weight").expand(spec.num_kv_heads, -1)
-        return RMSNorm(torch.cat((q, k)), spec.norm_eps)
+        return spec.norm(torch.cat((q, k)))
 
     def __call__(
         self, hidden: torch.Tensor, rotation: Rotation, attention: AttentionStep
@@ -126,19 +82,43 @@ class DecoderLayer:
         qk = rotation.apply(qk)
         q = qk[:, : spec.num_heads]
         kv = torch.stack((qk[:, spec.num_heads :], v), dim=1)
-        hidden = hidden + self._o(attention.forward(self._layer, q, kv))
-        return hidden + self._mlp(self._post_norm(hidden))
+        attended = self._o(attention.forward(self._layer, q, kv))
+        if self._after_attention is not None:
+            attended = self._after_attention(attended)
+        hidden = hidden + attended
+        fed = self._mlp(self._mlp_norm(hidden))
+        if self._after_mlp is not None:
+            fed = self._after_mlp(fed)
+        return hidden + fed
 
 
 class Decoder:
-    """Token ids and positions in, logits out."""
+    """Token ids and positions in, logits out.
 
-    def __init__(self, spec: DecoderSpec, rope: RotaryEmbedding, weights: Weights) -> None:
+    Args:
+        rope: the rotary positions of all layers, or of those without a window.
+        local_rope: those of the layers with a sliding window, where they differ.
+    """
+
+    def __init__(
+        self,
+        spec: DecoderSpec,
+        rope: RotaryEmbedding,
+        weights: Weights,
+        local_rope: RotaryEmbedding | None = None,
+    ) -> None:
         self.spec = spec
         self._rope = rope
+        self._local_rope = local_rope
         self._embedding = weights.take("embed_tokens.weight")
-        self._layers = [DecoderLayer(spec, i, weights) for i in range(spec.num_layers)]
-        self._norm = RMSNorm(weights.take("norm.weight"), spec.norm_eps)
+        # Rounded to the model's type, as in transformers.
+        scale = torch.tensor(spec.embedding_scale, dtype=self._embedding.dtype)
+        self._embedding_scale = float(scale)
+        self._layers = [
+            (CrossLayer if i in spec.cross_layers else DecoderLayer)(spec, i, weights)
+            for i in range(spec.num_layers)
+        ]
+        self._norm = weights.norm(spec, "norm")
         self._head = Linear(weights.take("lm_head.weight"))
         weights.check_all_taken()
 
@@ -156,17 +136,36 @@ class Decoder:
             position_ids: [num_axes, num_tokens] int64.
         """
         hidden = F.embedding(token_ids, self._embedding)
+        if self._embedding_scale != 1.0:
+            hidden = hidden * self._embedding_scale
         deepstack: Sequence[torch.Tensor] = ()
         if media is not None:
             hidden = hidden.index_copy(0, media.rows, media.embeddings)
             deepstack = media.deepstack
         rotation = self._rope.at(position_ids)
+        local = rotation if self._local_rope is None else self._local_rope.at(position_ids)
         for index, layer in enumerate(self._layers):
-            hidden = layer(hidden, rotation, attention)
+            is_local = self.spec.sliding_windows[index] > 0
+            hidden = layer(hidden, local if is_local else rotation, attention)
             if media is not None and index < len(deepstack):
                 hidden.index_add_(0, media.rows, deepstack[index])
         return hidden
 
+    def cross_kv(self, states: torch.Tensor) -> torch.Tensor:
+        """K and V of a media item for the cross-attention layers.
+
+        Args:
+            states: [num_vectors, hidden_size], what the encoder made of it.
+
+        Returns: [num_vectors, num_cross_layers, 2, num_kv_heads, head_dim].
+        """
+        cross = [layer for layer in self._layers if isinstance(layer, CrossLayer)]
+        return torch.stack([layer.kv(states) for layer in cross], dim=1)
+
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """fp32 logits [num_rows, vocab_size] of hidden [num_rows, hidden_size]."""
-        return self._head(self._norm(hidden)).float()
+        logits = self._head(self._norm(hidden))
+        if self.spec.logit_soft_cap:
+            cap = self.spec.logit_soft_cap
+            logits = cap * torch.tanh(logits / cap)
+        return logits.float()

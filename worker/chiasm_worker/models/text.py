@@ -14,7 +14,8 @@ import torch
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from chiasm_worker.layers.rope import RotaryEmbedding, plain_axes
-from chiasm_worker.models.decoder import Decoder, DecoderSpec, Weights
+from chiasm_worker.models.decoder import Decoder
+from chiasm_worker.models.decoder_spec import DecoderSpec, Weights
 
 # Text model type -> whether q and k are normalised per head.
 TEXT_MODELS: dict[str, bool] = {

@@ -5,7 +5,8 @@ computes some of them. Running requests come first, in order of admission; then 
 admitted, each starting behind the longest prefix that the cache holds. When blocks run out the
 request admitted last is preempted: it gives its blocks back and later recomputes from its tokens,
 which mostly hits the cache. Cutting a chunk inside a picture is fine for causal attention; every
-chunk reads the picture's one encoder output.
+chunk reads the picture's one encoder output. Where tokens see one another it is not: spans.py says
+where chunks and prefix hits end then.
 
 Must not know: torch, text, HTTP. Invariants: a request's table covers its computed tokens; a
 media handle is held exactly while a coming chunk still needs it.
@@ -13,16 +14,17 @@ media handle is held exactly while a coming chunk still needs it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from chiasm_contract.errors import InvariantError
 
 from chiasm_worker.kvcache.block_pool import BlockPool
 from chiasm_worker.kvcache.media_cache import MediaCache, MediaHandle
-from chiasm_worker.kvcache.prefix_cache import MediaSpan, find_prefix
-from chiasm_worker.request import FinishReason, Request, RequestStatus
+from chiasm_worker.kvcache.prefix_cache import find_prefix
+from chiasm_worker.request import FinishReason, Prompt, Request, RequestStatus
 from chiasm_worker.sched.policy import WaitingQueue, choose_victim
+from chiasm_worker.sched.spans import chunk_end, needed_together, whole_prefix_blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +114,19 @@ class Scheduler:
     def fits(self, request: Request) -> bool:
         """Whether the request could run to its end if it were alone."""
         num_tokens = request.num_prompt_tokens + request.params.max_tokens
-        return num_tokens <= self.max_blocks(request.prompt.spans) * request.table.block_size
+        return num_tokens <= self.max_blocks(request.prompt) * request.table.block_size
 
-    def max_blocks(self, spans: Sequence[MediaSpan]) -> int:
-        """Blocks that the tokens of a request with these media could have, if it were alone."""
-        largest = max((self._media_cache.num_blocks(span.item) for span in spans), default=0)
+    def max_blocks(self, prompt: Prompt) -> int:
+        """Blocks that the tokens of a request with this prompt could have, if it were alone."""
+        sizes = {span.item: self._media_cache.num_blocks(span.item) for span in prompt.media}
+        needs = [(span.needed_from, span.needed_until) for span in prompt.media]
+        largest = max(
+            (
+                sum(sizes[item] for item in {prompt.media[i].item for i in together})
+                for together in needed_together(needs, prompt.bidirectional)
+            ),
+            default=0,
+        )
         return self._pool.num_blocks - largest
 
     def add(self, request: Request) -> None:
@@ -162,7 +172,8 @@ class Scheduler:
             request = chunk.request
             request.num_computed_tokens = chunk.end
             self._commit_full_blocks(request)
-            for index in [i for i in request.media if request.prompt.spans[i].end <= chunk.end]:
+            media = request.prompt.media
+            for index in [i for i in request.media if media[i].needed_until <= chunk.end]:
                 self._media_cache.release(request.media.pop(index))
             if chunk.samples:
                 request.token_ids.append(tokens[request.request_id])
@@ -210,35 +221,38 @@ class Scheduler:
         if not self._limits.prefix_caching:
             return 0
         block_ids = find_prefix(self._pool, request.chain, request.token_ids)
+        size, spans = request.table.block_size, request.prompt.bidirectional
+        block_ids = block_ids[: whole_prefix_blocks(len(block_ids), size, spans)]
         self._pool.acquire(block_ids)
         request.table.block_ids = block_ids
         request.table.num_committed = len(block_ids)
-        request.num_computed_tokens = len(block_ids) * request.table.block_size
+        request.num_computed_tokens = len(block_ids) * size
         return request.num_computed_tokens
 
     def _place(self, request: Request, budget: int, batch: ScheduledBatch) -> Chunk | None:
         """Find room for the request's next chunk; None if not even a shorter one fits.
 
         A chunk that does not fit is cut before the last picture that begins in it, so that in the
-        end at most one encoder output is needed at a time: `fits` counts on that.
+        end no more encoder outputs are needed at a time than must be: `fits` counts on that.
         """
-        start = request.num_computed_tokens
-        end = min(len(request.token_ids), start + budget)
+        start, spans = request.num_computed_tokens, request.prompt.bidirectional
+        end = chunk_end(start, min(len(request.token_ids), start + budget), spans)
         while not self._hold(request, start, end, batch):
-            starts = [request.prompt.spans[i].start for i in request.spans_in(start, end)]
-            if not starts or starts[-1] <= start:
+            begins = [request.prompt.media[i].needed_from for i in request.media_in(start, end)]
+            shorter = chunk_end(start, max(begins), spans) if begins else start
+            if not start < shorter < end:
                 return None
-            end = starts[-1]
+            end = shorter
         return Chunk(request, start, end - start, samples=end == len(request.token_ids))
 
     def _hold(self, request: Request, start: int, end: int, batch: ScheduledBatch) -> bool:
         """Take the blocks and encoder outputs of tokens start..end-1, or none of them."""
         held: dict[int, MediaHandle] = {}
         blocks: list[int] | None = None
-        for index in request.spans_in(start, end):
+        for index in request.media_in(start, end):
             if index in request.media:
                 continue
-            handle = self._media_cache.acquire(request.prompt.spans[index].item)
+            handle = self._media_cache.acquire(request.prompt.media[index].item)
             if handle is None:
                 break
             held[index] = handle

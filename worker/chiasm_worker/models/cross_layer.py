@@ -1,0 +1,54 @@
+"""A decoder layer whose keys and values come from media items: gated, with norms on q and k.
+
+It is computed for the rows of requests that have media; others pass it by unchanged. A row that
+sees no item keeps its feed-forward's output to itself, as in transformers.
+
+Must not know: vision towers, blocks.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from chiasm_worker.attention.base import AttentionStep
+from chiasm_worker.layers.norm import RMSNorm
+from chiasm_worker.layers.rope import Rotation
+from chiasm_worker.models.decoder_spec import DecoderSpec, Weights
+
+
+class CrossLayer:
+    """One block: cross-attention, then feed-forward, each gated and added to its input."""
+
+    def __init__(self, spec: DecoderSpec, index: int, weights: Weights) -> None:
+        prefix = f"layers.{index}."
+        attn = prefix + "cross_attn."
+        self._head_dim = spec.head_dim
+        self._input_norm = weights.norm(spec, prefix + "input_layernorm")
+        self._mlp_norm = weights.norm(spec, prefix + "post_attention_layernorm")
+        self._q, self._k, self._v, self._o = (weights.linear(attn + f"{n}_proj") for n in "qkvo")
+        self._q_norm, self._k_norm = (
+            RMSNorm(weights.take(attn + f"{n}_norm.weight"), spec.norm_eps) for n in "qk"
+        )
+        self._mlp = weights.mlp(spec, prefix)
+        self._attention_gate = weights.take(prefix + "cross_attn_attn_gate").tanh()
+        self._mlp_gate = weights.take(prefix + "cross_attn_mlp_gate").tanh()
+        self._layer = spec.attention_layer(index)
+
+    def kv(self, states: torch.Tensor) -> torch.Tensor:
+        """[num_vectors, 2, num_kv_heads, head_dim] of states [num_vectors, hidden_size]."""
+        num_vectors = states.shape[0]
+        k = self._k_norm(self._k(states).view(num_vectors, -1, self._head_dim))
+        return torch.stack((k, self._v(states).view(num_vectors, -1, self._head_dim)), dim=1)
+
+    def __call__(
+        self, hidden: torch.Tensor, rotation: Rotation, attention: AttentionStep
+    ) -> torch.Tensor:
+        """Apply to hidden [num_tokens, hidden_size]; positions do not matter here."""
+        rows = attention.cross_rows
+        if rows is None:
+            return hidden
+        part = hidden[rows.index]
+        q = self._q_norm(self._q(self._input_norm(part)).view(part.shape[0], -1, self._head_dim))
+        part = part + self._attention_gate * self._o(attention.cross(self._layer, q))
+        part = part + self._mlp_gate * (self._mlp(self._mlp_norm(part)) * rows.sees)
+        return hidden.index_copy(0, rows.index, part)

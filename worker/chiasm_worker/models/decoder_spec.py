@@ -1,0 +1,122 @@
+"""What distinguishes one decoder from another, and the tensors that it is built from.
+
+Must not know: how a decoder computes, vision towers, prompts.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+import torch
+
+from chiasm_worker.attention.base import AttentionLayer
+from chiasm_worker.layers.linear import Linear, fuse
+from chiasm_worker.layers.mlp import GatedMLP, activation
+from chiasm_worker.layers.norm import Norm, OffsetRMSNorm, RMSNorm
+
+
+class MaskRule(enum.Enum):
+    """Which tokens see those behind them, and how media are read.
+
+    CAUSAL: none do. MEDIA: the tokens of one picture see one another. PROMPT: all tokens of the
+    prompt do. CROSS: text is causal and reads media by cross-attention.
+    """
+
+    CAUSAL = "causal"
+    MEDIA = "media"
+    PROMPT = "prompt"
+    CROSS = "cross"
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderSpec:
+    """What distinguishes one decoder from another."""
+
+    num_layers: int
+    hidden_size: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    vocab_size: int
+    norm_eps: float
+    activation: str
+    qk_norm: bool
+    # One entry per layer; 0 means that the layer attends to everything before.
+    sliding_windows: tuple[int, ...]
+    # Which tokens see those behind them, and how pictures are read.
+    mask: MaskRule = MaskRule.CAUSAL
+    spans_pass_window: bool = False
+    # Norm weights are stored as their distance from 1.
+    offset_norms: bool = False
+    # Attention and feed-forward are normalised before they are added, too.
+    post_norms: bool = False
+    embedding_scale: float = 1.0
+    # Scores are divided by the root of this; 0 means head_dim.
+    query_scalar: float = 0.0
+    # Caps on attention scores and on logits; 0 means none.
+    attention_soft_cap: float = 0.0
+    logit_soft_cap: float = 0.0
+    # The layers that attend to media items instead of the text.
+    cross_layers: tuple[int, ...] = ()
+
+    @property
+    def num_kv_layers(self) -> int:
+        """Layers that keep K and V of each token."""
+        return self.num_layers - len(self.cross_layers)
+
+    def attention_layer(self, index: int) -> AttentionLayer:
+        """What attention needs to know of layer `index`."""
+        is_cross = index in self.cross_layers
+        same_kind = [i in self.cross_layers for i in range(index)].count(is_cross)
+        return AttentionLayer(
+            index=same_kind,
+            scale=(self.query_scalar or self.head_dim) ** -0.5,
+            sliding_window=self.sliding_windows[index],
+            spans_pass_window=self.spans_pass_window,
+            soft_cap=self.attention_soft_cap,
+        )
+
+    def norm(self, weight: torch.Tensor) -> Norm:
+        """The kind of norm that this decoder uses."""
+        return (OffsetRMSNorm if self.offset_norms else RMSNorm)(weight, self.norm_eps)
+
+
+class Weights:
+    """A decoder's tensors by name; each is taken once, so that fusing holds no second copy."""
+
+    def __init__(self, tensors: dict[str, torch.Tensor]) -> None:
+        self._tensors = tensors
+
+    def take(self, name: str) -> torch.Tensor:
+        """The tensor of that name.
+
+        Raises: ValueError when the checkpoint does not hold it.
+        """
+        if name not in self._tensors:
+            raise ValueError(f"The checkpoint holds no tensor {name!r}, which this family needs.")
+        return self._tensors.pop(name)
+
+    def linear(self, name: str) -> Linear:
+        """The projection of that name, with its bias if there is one."""
+        return Linear(self.take(f"{name}.weight"), self._tensors.pop(f"{name}.bias", None))
+
+    def norm(self, spec: DecoderSpec, name: str) -> Norm:
+        """The norm of that name."""
+        return spec.norm(self.take(f"{name}.weight"))
+
+    def mlp(self, spec: DecoderSpec, prefix: str) -> GatedMLP:
+        """The gated feed-forward of the layer whose names begin with `prefix`."""
+        return GatedMLP(
+            fuse([self.linear(prefix + f"mlp.{name}_proj") for name in ("gate", "up")]),
+            self.linear(prefix + "mlp.down_proj"),
+            activation(spec.activation),
+        )
+
+    def check_all_taken(self) -> None:
+        """Raise ValueError if the checkpoint holds tensors that the family has no use for."""
+        if self._tensors:
+            raise ValueError(
+                f"The checkpoint holds {len(self._tensors)} tensors that this family does not "
+                f"use, among them {sorted(self._tensors)[0]!r}; its answers would be wrong."
+            )
