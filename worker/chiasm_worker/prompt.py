@@ -24,6 +24,7 @@ from transformers.utils.chat_template_utils import encode_marked_chat, mark_cont
 from chiasm_worker.kvcache.prefix_cache import MediaSpan
 from chiasm_worker.modality.media import MediaItem
 from chiasm_worker.models.base import LoadedModel, PlacedItem
+from chiasm_worker.models.mask import bidirectional_spans
 from chiasm_worker.request import Prompt
 
 
@@ -69,7 +70,9 @@ class PromptBuilder:
             part = positions[:, start : start + sum(runs[-1])]
             digest = hashlib.sha256(part.astype("<i8").tobytes()).digest()
             spans.append(MediaSpan(item.identity, start, digest, runs))
-        return Prompt(tuple(token_ids), tuple(spans), positions)
+        mask = self._model.decoder.spec.mask
+        together = bidirectional_spans(mask, len(token_ids), spans)
+        return Prompt(tuple(token_ids), tuple(spans), positions, together)
 
     def _render(self, messages: Sequence[ChatMessage]) -> str:
         """The conversation as text, in which only the template's control tokens are unmarked.

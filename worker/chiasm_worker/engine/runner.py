@@ -51,9 +51,7 @@ class Runner:
         device = self._model.device
         token_ids = [t for c in batch.chunks for t in c.request.token_ids[c.start : c.end]]
         positions = np.concatenate([_positions(chunk) for chunk in batch.chunks], axis=1)
-        step = self._attention.begin(
-            [SequenceChunk(c.start, c.num_tokens, c.request.table.block_ids) for c in batch.chunks]
-        )
+        step = self._attention.begin([_sequence_chunk(chunk) for chunk in batch.chunks])
         hidden = self._model.decoder.forward(
             torch.tensor(token_ids, device=device),
             torch.from_numpy(positions).to(device),
@@ -112,6 +110,14 @@ class Runner:
     def _read(self, request: Request, span_index: int) -> torch.Tensor:
         handle = request.media[span_index]
         return self._arena.read_media(handle.block_ids, handle.item.num_tokens, self._width)
+
+
+def _sequence_chunk(chunk: Chunk) -> SequenceChunk:
+    """What attention needs to know of a chunk."""
+    request = chunk.request
+    spans = request.prompt.bidirectional
+    touched = tuple(span for span in spans if span[0] < chunk.end and span[1] > chunk.start)
+    return SequenceChunk(chunk.start, chunk.num_tokens, request.table.block_ids, touched)
 
 
 def _positions(chunk: Chunk) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:

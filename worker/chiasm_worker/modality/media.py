@@ -87,7 +87,9 @@ class MediaPreparer:
         inputs, placeholder = family.process_image(
             processor, self._image_options, image.pixels, num_images
         )
-        token = (processor.image_token, processor.image_token_id)
+        # Not always what a template writes: the processor may put others in its place.
+        token_id: int = self._model.config.image_token_id
+        token = (str(processor.tokenizer.convert_ids_to_tokens(token_id)), token_id)
         return self._item("image", image.digest, inputs, placeholder, token)
 
     def _video(self, video: CanonicalVideo) -> MediaItem:

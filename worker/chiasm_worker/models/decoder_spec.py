@@ -5,7 +5,6 @@ Must not know: how a decoder computes, vision towers, prompts.
 
 from __future__ import annotations
 
-import enum
 from dataclasses import dataclass
 
 import torch
@@ -14,19 +13,7 @@ from chiasm_worker.attention.base import AttentionLayer
 from chiasm_worker.layers.linear import Linear, fuse
 from chiasm_worker.layers.mlp import GatedMLP, activation
 from chiasm_worker.layers.norm import Norm, OffsetRMSNorm, RMSNorm
-
-
-class MaskRule(enum.Enum):
-    """Which tokens see those behind them, and how media are read.
-
-    CAUSAL: none do. MEDIA: the tokens of one picture see one another. PROMPT: all tokens of the
-    prompt do. CROSS: text is causal and reads media by cross-attention.
-    """
-
-    CAUSAL = "causal"
-    MEDIA = "media"
-    PROMPT = "prompt"
-    CROSS = "cross"
+from chiasm_worker.models.mask import MaskRule
 
 
 @dataclass(frozen=True, slots=True)

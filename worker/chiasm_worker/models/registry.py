@@ -14,6 +14,7 @@ from transformers import AutoConfig, AutoModelForMultimodalLM, AutoProcessor, Ge
 
 from chiasm_worker.models.base import Family, LoadedModel
 from chiasm_worker.models.digest import digest_weights
+from chiasm_worker.models.gemma3 import Gemma3
 from chiasm_worker.models.idefics3 import Idefics3
 from chiasm_worker.models.internvl import InternVL
 from chiasm_worker.models.llava import Llava
@@ -35,6 +36,7 @@ FAMILIES: tuple[Family, ...] = (
     Idefics3("smolvlm", "SmolVLMForConditionalGeneration"),
     Mistral3(),
     Qwen2Audio(),
+    Gemma3(),
 )
 
 

@@ -61,9 +61,15 @@ def head_dim(config: Any) -> int:
     return int(given or config.hidden_size // config.num_attention_heads)
 
 
-def rope_scaling(config: Any) -> str:
+def rope_parameters(config: Any, layer_type: str | None = None) -> dict[str, Any]:
+    """The rotary parameters of all layers, or of those of a type where types differ."""
+    parameters = config.rope_parameters
+    return dict(parameters if layer_type is None else parameters[layer_type])
+
+
+def rope_scaling(config: Any, layer_type: str | None = None) -> str:
     """The rotary scaling with every parameter that changes its frequencies."""
-    rope = dict(config.rope_parameters)
+    rope = rope_parameters(config, layer_type)
     kind = rope.pop("rope_type")
     if kind == "default":
         return "unscaled"
@@ -85,13 +91,21 @@ def sliding_windows(config: Any) -> tuple[int, ...]:
 
 
 def rotary(
-    config: Any, dtype: torch.dtype, device: torch.device, axes: Sequence[int] | None = None
+    config: Any,
+    dtype: torch.dtype,
+    device: torch.device,
+    axes: Sequence[int] | None = None,
+    layer_type: str | None = None,
 ) -> RotaryEmbedding:
-    """The decoder's rotary embedding, with transformers' own frequencies.
+    """A rotary embedding with transformers' own frequencies.
+
+    Args:
+        layer_type: of which layers, where their types have different parameters.
 
     Raises: ValueError naming the scaling when it depends on the sequence's length.
     """
-    rope_type = config.rope_parameters["rope_type"]
+    rope = rope_parameters(config, layer_type)
+    rope_type = rope["rope_type"]
     if rope_type not in STATIC_ROPE_TYPES:
         raise ValueError(
             f"Rotary scaling {rope_type!r} is not supported, because it changes cached keys as a "
@@ -101,9 +115,10 @@ def rotary(
     if rope_type == "default":
         size = head_dim(config)
         exponents = torch.arange(0, size, 2, dtype=torch.float32) / size
-        inv_freq = 1.0 / (config.rope_parameters["rope_theta"] ** exponents)
+        inv_freq = 1.0 / (rope["rope_theta"] ** exponents)
     else:
-        inv_freq, scaling = ROPE_INIT_FUNCTIONS[rope_type](config)
+        of_layers = {} if layer_type is None else {"layer_type": layer_type}
+        inv_freq, scaling = ROPE_INIT_FUNCTIONS[rope_type](config, **of_layers)
     return RotaryEmbedding(
         inv_freq.to(device), axes or plain_axes(inv_freq.numel()), scaling, dtype
     )
@@ -113,9 +128,14 @@ def build_decoder(
     config: Any, rope: RotaryEmbedding, language_model: torch.nn.Module, head: torch.Tensor
 ) -> Decoder:
     """Our decoder with the weights of transformers' text model, which is emptied."""
+    return Decoder(decoder_spec(config), rope, take_weights(language_model, head))
+
+
+def take_weights(language_model: torch.nn.Module, head: torch.Tensor) -> Weights:
+    """The tensors of transformers' text model, which is emptied, and of its head.
+
+    From here on each tensor is held once and freed as soon as it is fused.
+    """
     tensors = {name: tensor.detach() for name, tensor in language_model.named_parameters()}
-    # From here on each tensor is held once and freed as soon as it is fused.
     language_model.to_empty(device="meta")
-    return Decoder(
-        decoder_spec(config), rope, Weights({**tensors, "lm_head.weight": head.detach()})
-    )
+    return Weights({**tensors, "lm_head.weight": head.detach()})

@@ -15,12 +15,12 @@ from pathlib import Path
 import torch
 import transformers as tf
 
-from chiasm_worker.models.tiny import idefics, internvl, llava, pixtral, qwen2_audio, qwen_vl
+from chiasm_worker.models.tiny import gemma, idefics, internvl, llava, pixtral, qwen2_audio, qwen_vl
 from chiasm_worker.models.tiny.base import TinyModel
 
 __all__ = ["TINY_MODELS", "TinyModel", "write_tiny_model"]
 
-_FAMILIES = (qwen_vl, llava, pixtral, internvl, idefics, qwen2_audio)
+_FAMILIES = (qwen_vl, llava, pixtral, internvl, idefics, qwen2_audio, gemma)
 TINY_MODELS: tuple[TinyModel, ...] = tuple(tiny for family in _FAMILIES for tiny in family.MODELS)
 
 
@@ -36,6 +36,10 @@ def write_tiny_model(tiny: TinyModel, folder: Path, seed: int = 0) -> Path:
                 parameter.normal_(0.0, 1.6 / parameter.shape[-1] ** 0.5)
             elif name.endswith("bias"):
                 parameter.normal_(0.0, 0.1)
+        for parameter in model.parameters():
+            # Gates and norms around 1: at zero they would do nothing.
+            if parameter.dim() == 1 and not parameter.any():
+                parameter.normal_(0.0, 0.3)
     eos = processor.tokenizer.eos_token_id
     model.generation_config = tf.GenerationConfig(eos_token_id=eos, pad_token_id=eos)
     folder.mkdir(parents=True, exist_ok=True)
