@@ -14,10 +14,14 @@ import numpy as np
 import pytest
 from chiasm_contract.messages import AudioPart, ChatMessage, ImagePart, TextPart, VideoPart
 from chiasm_worker.equality import Conversation, Prepared, Reference, ask
+from chiasm_worker.models.mask import MaskRule
 from chiasm_worker.models.registry import FAMILIES
 from chiasm_worker.models.tiny import TINY_MODELS
 from chiasm_worker.models.tiny.clips import write_clip, write_sound
 from PIL import Image
+
+# transformers' PaliGemma processor turns tensors into numpy's in a way that numpy will drop.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 
 MAX_TOKENS = 14
 NAMES = [tiny.name for tiny in TINY_MODELS]
@@ -72,6 +76,8 @@ SOUNDS = [
 ]
 TEXT = [ask("How are you?"), ask("How are you, and what do you do at this hour? Größe 5€")]
 BY_MODALITY = {"image": PICTURES, "video": VIDEOS, "audio": SOUNDS}
+# Families whose processor takes no conversation without a picture.
+NEED_PICTURES = ("paligemma",)
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +89,14 @@ def conversations() -> Callable[[str], list[Conversation]]:
         return with_media + TEXT
 
     return those_of
+
+    def told(name: str) -> list[Conversation]:
+        pictures = PICTURES
+        if FAMILY[name].name in NEED_PICTURES:
+            pictures = [talk if talk.pictures else ask("And here?", [B]) for talk in PICTURES]
+        return pictures + (VIDEOS if "video" in FAMILY[name].modalities else [])
+
+    return told
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +143,9 @@ def test_alone_then_from_the_cache(
     for conversation, want in zip(conversations(name), expected(name), strict=True):
         for _ in ("cold", "from the cache"):
             assert prepared(name).generate(engine, [conversation], MAX_TOKENS) == [want]
-    assert engine.scheduler.counters.prefix_hit_tokens > 0
+    # A prompt whose tokens all see one another is computed anew: a hit would end inside it.
+    reads_at_once = prepared(name).model.decoder.spec.mask is MaskRule.PROMPT
+    assert (engine.scheduler.counters.prefix_hit_tokens > 0) is not reads_at_once
     shown = {span.item for c in conversations(name) for span in prepared(name).prompt(c)[0].spans}
     assert engine.runner.num_encode_calls == len(shown)
 

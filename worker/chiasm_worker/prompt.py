@@ -128,6 +128,7 @@ class PromptBuilder:
                 "or videos, or others; put them into user messages.",
                 param="messages",
             )
+        parts[::2] = self._model.family.lay_out(parts[::2], self._tokenizer.bos_token or "")
         parts[1::2] = [item.placeholder for item in placed]
         return "".join(parts)
 

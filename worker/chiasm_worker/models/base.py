@@ -79,6 +79,11 @@ class Family(Protocol):
         """What its prompts may bring beside text."""
         ...
 
+    @property
+    def default_template(self) -> str:
+        """The chat template for checkpoints that bring none; empty: those are refused."""
+        ...
+
     def split(self, model: Any, config: Any) -> tuple[Decoder, VisionEncoder, int]:
         """Our decoder, transformers' encoder and the number of DeepStack levels.
 
@@ -102,6 +107,17 @@ class Family(Protocol):
         """Position ids [num_axes, num_tokens] of a prompt with media."""
         ...
 
+    def lay_out(self, parts: Sequence[str], bos: str) -> list[str]:
+        """What the family's processor makes of a rendered conversation before it is tokenised.
+
+        Args:
+            parts: the text before, between and behind the media.
+            bos: the tokenizer's begin-of-text token.
+
+        Raises: InvalidRequest when the family cannot answer such a conversation.
+        """
+        ...
+
     def variant(self, num_images: int) -> int:
         """Equal numbers of pictures in a prompt that make no difference to one of them."""
         ...
@@ -118,9 +134,15 @@ class Family(Protocol):
 
 
 class PicturesApart:
-    """For families that look at each picture by itself, however many a prompt brings."""
+    """For families that look at each picture by itself, and take prompts as templates write them."""
 
     modalities: tuple[MediaKind, ...] = ("image",)
+    modalities: tuple[str, ...] = ("image",)
+    default_template = ""
+
+    def lay_out(self, parts: Sequence[str], bos: str) -> list[str]:
+        """As the template writes it."""
+        return list(parts)
 
     def variant(self, num_images: int) -> int:
         """Always the same."""

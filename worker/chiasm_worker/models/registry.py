@@ -21,8 +21,8 @@ from chiasm_worker.models.llava import Llava
 from chiasm_worker.models.llava_next import LlavaNext
 from chiasm_worker.models.llava_onevision import LlavaOnevision
 from chiasm_worker.models.mistral3 import Mistral3
-from chiasm_worker.models.qwen2_audio import Qwen2Audio
 from chiasm_worker.models.qwen_vl import QwenVL
+from chiasm_worker.models.tiny import PaliGemma, Qwen2Audio
 
 FAMILIES: tuple[Family, ...] = (
     QwenVL("qwen3-vl", "Qwen3VLForConditionalGeneration", "interleaved"),
@@ -37,6 +37,7 @@ FAMILIES: tuple[Family, ...] = (
     Mistral3(),
     Qwen2Audio(),
     Gemma3(),
+    PaliGemma(),
 )
 
 
@@ -74,10 +75,10 @@ def load_model(path: Path, dtype: torch.dtype, device: torch.device) -> LoadedMo
         dtype=dtype,
         local_files_only=True,
         use_safetensors=True,
-        attn_implementation="sdpa",
     )
     model = model.to(device).eval().requires_grad_(False)
     processor = AutoProcessor.from_pretrained(path, local_files_only=True)
+    processor.chat_template = processor.chat_template or family.default_template
     # Digested before `split` fuses the projections and lets the originals go.
     digests = digest_weights(family.weight_groups(model))
     num_bytes = sum(parameter.nbytes for parameter in model.parameters())

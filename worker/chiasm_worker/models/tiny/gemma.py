@@ -1,4 +1,4 @@
-"""Tiny Gemma 3."""
+"""Tiny Gemma 3 and PaliGemma."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import transformers as tf
 
+from chiasm_worker.models.paligemma import CHAT_TEMPLATE
 from chiasm_worker.models.tiny.base import TinyModel, text_config, tokenizer, tower_config
 
 GEMMA_TEMPLATE = (
@@ -14,6 +15,7 @@ GEMMA_TEMPLATE = (
     "{% endif %}{% endfor %}<end_of_turn>\n{% endfor %}"
     "{% if add_generation_prompt %}<start_of_turn>model\n{% endif %}"
 )
+_IMAGE = {"image_token": "<image>"}
 _TOKENS = (
     "<bos>", "<eos>", "<start_of_turn>", "<end_of_turn>",
     "<start_of_image>", "<end_of_image>", "<image_soft_token>",
@@ -63,6 +65,29 @@ def _gemma3(tiny: TinyModel) -> tuple[Any, Any, Any]:
     return config, tf.Gemma3ForConditionalGeneration, processor
 
 
+def _paligemma(tiny: TinyModel) -> tuple[Any, Any, Any]:
+    fast, ids = tokenizer(("<bos>", "<eos>", "<image>"), eos="<eos>", bos="<bos>", **_IMAGE)
+    vision = {**tower_config(model_type="siglip_vision_model"), **tiny.vision}
+    vision["vision_use_head"] = False
+    # The processor adds 1,152 tokens for places and segments to the tokenizer.
+    text = {**text_config(head_dim=16, vocab_size=1536), **tiny.text}
+    config = tf.PaliGemmaConfig(
+        text_config=text,
+        vision_config=vision,
+        image_token_index=ids["<image>"],
+        projection_dim=text["hidden_size"],
+        hidden_size=text["hidden_size"],
+        **tiny.top,
+    )
+    side = {"height": vision["image_size"], "width": vision["image_size"]}
+    pictures = tf.SiglipImageProcessor(size=side)
+    pictures.image_seq_length = (vision["image_size"] // vision["patch_size"]) ** 2
+    processor = tf.PaliGemmaProcessor(
+        image_processor=pictures, tokenizer=fast, chat_template=CHAT_TEMPLATE
+    )
+    return config, tf.PaliGemmaForConditionalGeneration, processor
+
+
 MODELS = (
     TinyModel("gemma3-tied", "gemma3", _gemma3),
     TinyModel(
@@ -84,6 +109,21 @@ MODELS = (
         "gemma3",
         _gemma3,
         text={"sliding_window": 6, "num_attention_heads": 8},
+        top={"tie_word_embeddings": False},
+    ),
+    TinyModel("paligemma-gemma", "paligemma", _paligemma, text={"model_type": "gemma"}),
+    TinyModel(
+        "paligemma2-window",
+        "paligemma",
+        _paligemma,
+        text={
+            "model_type": "gemma2",
+            "num_hidden_layers": 4,
+            "query_pre_attn_scalar": 24,
+            "sliding_window": 12,
+            "attn_logit_softcapping": 5.0,
+            "final_logit_softcapping": 8.0,
+        },
         top={"tie_word_embeddings": False},
     ),
 )
