@@ -24,7 +24,7 @@ from transformers.utils.chat_template_utils import encode_marked_chat, mark_cont
 from chiasm_worker.kvcache.prefix_cache import MediaSpan
 from chiasm_worker.modality.media import MediaItem
 from chiasm_worker.models.base import LoadedModel, PlacedItem
-from chiasm_worker.models.mask import bidirectional_spans
+from chiasm_worker.models.mask import MaskRule, bidirectional_spans, cross_spans
 from chiasm_worker.request import Prompt
 
 
@@ -71,6 +71,9 @@ class PromptBuilder:
             digest = hashlib.sha256(part.astype("<i8").tobytes()).digest()
             spans.append(MediaSpan(item.identity, start, digest, runs))
         mask = self._model.decoder.spec.mask
+        if mask is MaskRule.CROSS:
+            cross = cross_spans(len(token_ids), spans)
+            return Prompt(tuple(token_ids), (), positions, cross=cross)
         together = bidirectional_spans(mask, len(token_ids), spans)
         return Prompt(tuple(token_ids), tuple(spans), positions, together)
 

@@ -8,6 +8,7 @@ Must not know: who holds which block.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -20,10 +21,17 @@ class Arena:
 
     Attributes:
         kv: [num_blocks, num_layers, 2, block_size, num_kv_heads, head_dim], a view.
+        cross: the same for media items: [num_blocks, num_cross_layers, 2, vectors of a block, ..];
+            None without cross-attention layers.
     """
 
     def __init__(
-        self, spec: KVCacheSpec, num_blocks: int, dtype: torch.dtype, device: torch.device
+        self,
+        spec: KVCacheSpec,
+        num_blocks: int,
+        dtype: torch.dtype,
+        device: torch.device,
+        num_cross_layers: int = 0,
     ) -> None:
         self._dtype = dtype
         self._records = torch.zeros(
@@ -33,14 +41,36 @@ class Arena:
         shape = (spec.num_layers, 2, spec.block_size, spec.num_kv_heads, spec.head_dim)
         kv = self._payload[:, : spec.kv_bytes].view(dtype)
         self.kv = kv.unflatten(1, shape)
+        self.cross: torch.Tensor | None = None
+        if num_cross_layers:
+            size = spec.cross_vectors(num_cross_layers)
+            shape = (num_cross_layers, 2, size, spec.num_kv_heads, spec.head_dim)
+            num_bytes = math.prod(shape) * spec.dtype_bytes
+            self.cross = self._payload[:, :num_bytes].view(dtype).unflatten(1, shape)
 
     def write_media(self, block_ids: Sequence[int], features: torch.Tensor) -> None:
-        """Store an encoder output [num_tokens, width] in the payloads of its blocks."""
+        """Store an encoder output [num_tokens, width] in the payloads of its blocks.
+
+        With cross-attention layers a row is a vector's K and V for all of them, and lies in `cross`
+        where attention reads it.
+        """
+        if self.cross is not None:
+            self._write_cross(self.cross, block_ids, features)
+            return
         data = features.to(self._dtype).contiguous().view(-1).view(torch.uint8)
         size = self._payload.shape[1]
         for i, block_id in enumerate(block_ids):
             part = data[i * size : (i + 1) * size]
             self._payload[block_id, : part.numel()] = part
+
+    def _write_cross(
+        self, cross: torch.Tensor, block_ids: Sequence[int], features: torch.Tensor
+    ) -> None:
+        _, num_layers, _, size, num_heads, head_dim = cross.shape
+        # -> [num_layers, 2, num_vectors, num_kv_heads, head_dim]
+        vectors = features.view(-1, num_layers, 2, num_heads, head_dim).permute(1, 2, 0, 3, 4)
+        for block_id, part in zip(block_ids, vectors.split(size, dim=2), strict=True):
+            cross[block_id, :, :, : part.shape[2]] = part
 
     def read_media(self, block_ids: Sequence[int], num_tokens: int, width: int) -> torch.Tensor:
         """The encoder output [num_tokens, width] stored in these blocks, as a copy."""

@@ -89,9 +89,16 @@ class Engine:
         self.pool = BlockPool(self.spec.num_blocks(limits.kv_cache_bytes))
         check_limits(limits, self.spec, self.pool.num_blocks)
         width = model.decoder.spec.hidden_size * (1 + model.num_deepstack)
-        self.media_cache = MediaCache(self.pool, self.spec, root, width * model.dtype.itemsize)
-        arena = Arena(self.spec, self.pool.num_blocks, model.dtype, model.device)
-        self.attention = ReferenceAttention(arena.kv)
+        num_cross = len(model.decoder.spec.cross_layers)
+        self.media_cache = MediaCache(
+            self.pool,
+            self.spec,
+            root,
+            width * model.dtype.itemsize,
+            self.spec.cross_vectors(num_cross) if num_cross else 0,
+        )
+        arena = Arena(self.spec, self.pool.num_blocks, model.dtype, model.device, num_cross)
+        self.attention = ReferenceAttention(arena.kv, arena.cross)
         self.runner = Runner(model, arena, self.attention)
         self.scheduler = Scheduler(
             SchedulerLimits(
@@ -251,7 +258,7 @@ def cache_spec(model: LoadedModel, limits: EngineLimits) -> KVCacheSpec:
     """The shape of the model's cache blocks."""
     decoder = model.decoder.spec
     return KVCacheSpec(
-        num_layers=decoder.num_layers,
+        num_layers=decoder.num_kv_layers,
         num_kv_heads=decoder.num_kv_heads,
         head_dim=decoder.head_dim,
         block_size=limits.block_size,

@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import torch
 
-from chiasm_worker.attention.base import AttentionBackend, SequenceChunk
+from chiasm_worker.attention.base import AttentionBackend, CrossSource, SequenceChunk
 from chiasm_worker.engine.arena import Arena
 from chiasm_worker.engine.sampler import RowSampler, SampledToken, sample
+from chiasm_worker.kvcache.prefix_cache import CrossSpan
 from chiasm_worker.models.base import LoadedModel
 from chiasm_worker.models.decoder import MediaRows
 from chiasm_worker.request import Request
@@ -117,7 +118,22 @@ def _sequence_chunk(chunk: Chunk) -> SequenceChunk:
     request = chunk.request
     spans = request.prompt.bidirectional
     touched = tuple(span for span in spans if span[0] < chunk.end and span[1] > chunk.start)
-    return SequenceChunk(chunk.start, chunk.num_tokens, request.table.block_ids, touched)
+    return SequenceChunk(
+        chunk.start, chunk.num_tokens, request.table.block_ids, touched, _cross_sources(chunk)
+    )
+
+
+def _cross_sources(chunk: Chunk) -> tuple[CrossSource, ...]:
+    """The media items that a chunk reads by cross-attention."""
+    request, sources = chunk.request, []
+    if not request.prompt.cross:
+        return ()
+    for index in request.media_in(chunk.start, chunk.end):
+        span, handle = request.prompt.media[index], request.media[index]
+        if isinstance(span, CrossSpan):
+            vectors = (handle.item.num_tokens, span.num_visible)
+            sources.append(CrossSource(handle.block_ids, *vectors, span.start, span.needed_until))
+    return tuple(sources)
 
 
 def _positions(chunk: Chunk) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:

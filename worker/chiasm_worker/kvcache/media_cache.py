@@ -29,15 +29,24 @@ class MediaCache:
     """Finds, allocates and gives back the blocks of encoder outputs."""
 
     def __init__(
-        self, pool: BlockPool, spec: KVCacheSpec, root: bytes, bytes_per_token: int
+        self,
+        pool: BlockPool,
+        spec: KVCacheSpec,
+        root: bytes,
+        bytes_per_token: int,
+        vectors_per_block: int = 0,
     ) -> None:
         self._pool = pool
         self._spec = spec
         self._root = root
         self._bytes_per_token = bytes_per_token
+        # Where blocks are read one by one, no vector lies in two; 0: outputs fill them to the brim.
+        self._vectors_per_block = vectors_per_block
 
     def num_blocks(self, item: MediaIdentity) -> int:
         """Blocks that the item's encoder output needs."""
+        if self._vectors_per_block:
+            return -(-item.num_tokens // self._vectors_per_block)
         return self._spec.blocks_for_bytes(item.num_tokens * self._bytes_per_token)
 
     def acquire(self, item: MediaIdentity) -> MediaHandle | None:

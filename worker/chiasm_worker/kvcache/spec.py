@@ -9,6 +9,9 @@ K and V of one layer are each ``[block_size, num_kv_heads, head_dim]``. Header a
 reserved for the identity of the record (generation, fingerprints, key, checksum) and stay zero
 while the record never leaves the arena. Every part starts on a 64-byte border.
 
+A block may instead hold an encoder's output, or K and V of a media item for the cross-attention
+layers, laid out like the above with its own number of layers and of vectors in the place of tokens.
+
 Must not know: torch, devices, requests.
 """
 
@@ -66,6 +69,21 @@ class KVCacheSpec:
                 "bytes; raise the budget or lower the block size."
             )
         return num_blocks
+
+    def cross_vectors(self, num_layers: int) -> int:
+        """Vectors of a media item whose K and V for so many cross-attention layers fit a block.
+
+        Raises: ValueError when not even one does.
+        """
+        vector_bytes = num_layers * 2 * self.num_kv_heads * self.head_dim * self.dtype_bytes
+        count = self.payload_bytes // vector_bytes
+        if count < 1:
+            raise ValueError(
+                f"K and V of one vector for {num_layers} cross-attention layers have "
+                f"{vector_bytes} bytes, a block only {self.payload_bytes}; raise block_size "
+                f"({self.block_size})."
+            )
+        return count
 
     def blocks_for_tokens(self, num_tokens: int) -> int:
         """Blocks that hold the K and V of so many tokens."""

@@ -134,7 +134,7 @@ class Family(Protocol):
 
 
 class PicturesApart:
-    """For families that look at each picture by itself, and take prompts as templates write them."""
+    """For families that look at each picture by itself and take what their templates write."""
 
     modalities: tuple[MediaKind, ...] = ("image",)
     modalities: tuple[str, ...] = ("image",)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
+from dataclasses import replace
 
-from chiasm_worker.kvcache.prefix_cache import MediaSpan
+from chiasm_worker.kvcache.prefix_cache import CrossSpan, MediaSpan
 
 
 class MaskRule(enum.Enum):
@@ -41,3 +42,27 @@ def bidirectional_spans(
                 start = spans.pop()[0]
             spans.append((start, item.start + offset + length))
     return tuple(spans)
+
+
+def cross_spans(num_tokens: int, media: Sequence[MediaSpan]) -> tuple[CrossSpan, ...]:
+    """Which tokens read each item by cross-attention, as transformers' Mllama processor has it.
+
+    An item is read up to the next one, and items that stand side by side are read together. What
+    the prompt's last token reads the answer reads, too.
+
+    Args:
+        media: items of one text token each, whose grid is (.., num_vectors, num_visible).
+    """
+    spans: list[CrossSpan] = []
+    end: int | None = None
+    following: int | None = None
+    for item in reversed(media):
+        _, num_vectors, num_visible = item.item.grid
+        if following is not None and following != item.start + 1:
+            end = following
+        if end == num_tokens:
+            end = None
+        vectors = replace(item.item, num_tokens=num_vectors)
+        spans.append(CrossSpan(vectors, item.start, end, num_visible))
+        following = item.start
+    return tuple(reversed(spans))

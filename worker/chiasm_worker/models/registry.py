@@ -21,6 +21,8 @@ from chiasm_worker.models.llava import Llava
 from chiasm_worker.models.llava_next import LlavaNext
 from chiasm_worker.models.llava_onevision import LlavaOnevision
 from chiasm_worker.models.mistral3 import Mistral3
+from chiasm_worker.models.mllama import Mllama
+from chiasm_worker.models.paligemma import PaliGemma
 from chiasm_worker.models.qwen_vl import QwenVL
 from chiasm_worker.models.tiny import PaliGemma, Qwen2Audio
 
@@ -38,6 +40,7 @@ FAMILIES: tuple[Family, ...] = (
     Qwen2Audio(),
     Gemma3(),
     PaliGemma(),
+    Mllama(),
 )
 
 

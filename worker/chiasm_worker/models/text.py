@@ -26,6 +26,7 @@ TEXT_MODELS: dict[str, bool] = {
     "qwen2_vl_text": False,
     "qwen2_5_vl_text": False,
     "qwen3_vl_text": True,
+    "mllama_text_model": False,
 }
 # Scalings whose frequencies do not depend on how long a sequence happens to be.
 STATIC_ROPE_TYPES = ("default", "linear", "llama3", "yarn")

@@ -15,12 +15,21 @@ from pathlib import Path
 import torch
 import transformers as tf
 
-from chiasm_worker.models.tiny import gemma, idefics, internvl, llava, pixtral, qwen2_audio, qwen_vl
+from chiasm_worker.models.tiny import (
+    gemma,
+    idefics,
+    internvl,
+    llava,
+    mllama,
+    pixtral,
+    qwen2_audio,
+    qwen_vl,
+)
 from chiasm_worker.models.tiny.base import TinyModel
 
 __all__ = ["TINY_MODELS", "TinyModel", "write_tiny_model"]
 
-_FAMILIES = (qwen_vl, llava, pixtral, internvl, idefics, qwen2_audio, gemma)
+_FAMILIES = (qwen_vl, llava, pixtral, internvl, idefics, qwen2_audio, gemma, mllama)
 TINY_MODELS: tuple[TinyModel, ...] = tuple(tiny for family in _FAMILIES for tiny in family.MODELS)
 
 
