@@ -28,3 +28,16 @@ def test_an_encoder_output_comes_back_as_it_was():
     arena.write_media(block_ids, features)
     assert torch.equal(arena.read_media(block_ids, 11, 24), features)
     assert arena._records[[1, 3]].count_nonzero() == 0
+
+
+def test_cross_attention_vectors_lie_where_attention_reads_them():
+    # 3 layers' K and V of 4 numbers: a block of 512 bytes holds 5 vectors.
+    arena = Arena(SPEC, 4, torch.float32, torch.device("cpu"), num_cross_layers=3)
+    assert arena.cross is not None
+    assert arena.cross.shape == (4, 3, 2, 5, 1, 4)
+    features = torch.randn(7, 3 * 2 * 4)
+    arena.write_media((2, 1), features)
+    vectors = features.view(7, 3, 2, 1, 4)
+    for i in range(7):
+        assert torch.equal(arena.cross[(2, 1)[i // 5], :, :, i % 5], vectors[i])
+    assert arena._records[[0, 3]].count_nonzero() == 0

@@ -8,9 +8,11 @@ import pytest
 from chiasm_worker.kvcache.block_pool import BlockPool
 from chiasm_worker.kvcache.prefix_cache import (
     ContentChain,
+    CrossSpan,
     MediaIdentity,
     MediaRun,
     MediaSpan,
+    cross_root,
     find_prefix,
     media_contents,
     media_runs,
@@ -108,6 +110,48 @@ def test_encoder_outputs_are_found_by_picture_not_by_place():
     for other in (replace(ITEM, digest=b"e" * 32), replace(ITEM, grid=(1, 2, 8))):
         assert keys.isdisjoint(content.key for content in media_contents(ROOT, other, 2))
     assert keys.isdisjoint(content.key for content in media_contents(b"x" * 32, ITEM, 2))
+
+
+def seen_together(*spans: tuple[int, int], media: tuple[MediaSpan, ...] = ()) -> ContentChain:
+    return ContentChain(ROOT, 4, media, spans)
+
+
+def test_what_follows_in_a_span_is_part_of_its_first_block():
+    """The fault: a block of a prompt that sees itself is taken for one of another prompt."""
+    chain = seen_together((2, 11))
+    for place, shared in ((1, 0), (6, 0), (10, 0), (11, 2), (12, 3)):
+        other = [*TOKENS[:place], 99, *TOKENS[place + 1 :]]
+        first, second = (
+            [seen_together((2, 11)).content(i, tokens).key for i in range(4)]
+            for tokens in (TOKENS, other)
+        )
+        assert [a == b for a, b in zip(first, second, strict=True)].count(True) == shared
+    assert chain.content(0, TOKENS) != ContentChain(ROOT, 4, ()).content(0, TOKENS)
+
+
+def test_a_span_that_begins_later_leaves_the_blocks_before_it_alone():
+    plain, later = ContentChain(ROOT, 4, ()), seen_together((9, 15))
+    same = [plain.content(i, TOKENS) == later.content(i, TOKENS) for i in range(4)]
+    assert same == [True, True, False, False]
+
+
+def test_another_picture_behind_in_the_span_is_another_block():
+    late = replace(SPAN, start=9)
+    other = replace(late, item=replace(ITEM, digest=b"e" * 32))
+    contents = [seen_together((0, 18), media=(span,)).content(0, TOKENS) for span in (late, other)]
+    assert contents[0].key != contents[1].key
+
+
+def test_pictures_read_by_cross_attention_count_for_every_block():
+    """The fault: a block before all pictures is shared between prompts with other pictures."""
+    other = replace(ITEM, digest=b"e" * 32)
+    one, two = CrossSpan(ITEM, 9, None, 6), CrossSpan(other, 12, None, 6)
+    roots = [
+        cross_root(ROOT, cross)
+        for cross in ((), (one,), (two,), (one, two), (two, one), (replace(one, num_visible=3),))
+    ]
+    assert roots[0] == ROOT
+    assert len(set(roots)) == len(roots)
 
 
 SEQUENCES = st.lists(st.integers(0, 2), min_size=1, max_size=14)

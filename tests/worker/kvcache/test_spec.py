@@ -40,3 +40,10 @@ def test_counts_round_up():
 def test_an_empty_shape_is_refused_by_name():
     with pytest.raises(ValueError, match="num_layers is 0"):
         spec(num_layers=0)
+
+
+def test_blocks_hold_whole_vectors_of_cross_attention():
+    # 4096 bytes; a vector for one layer has 2 x 2 x 8 x 4 = 128.
+    assert [spec().cross_vectors(layers) for layers in (1, 2, 3)] == [32, 16, 10]
+    with pytest.raises(ValueError, match=r"K and V of one vector for 33 .* have 4224 bytes"):
+        spec().cross_vectors(33)

@@ -6,13 +6,14 @@ import pytest
 import torch
 from chiasm_worker.layers.linear import Linear, fuse
 from chiasm_worker.layers.mlp import activation
-from chiasm_worker.layers.norm import RMSNorm
+from chiasm_worker.layers.norm import OffsetRMSNorm, RMSNorm
 from chiasm_worker.layers.rope import (
     RotaryEmbedding,
     interleaved_axes,
     plain_axes,
     sectioned_axes,
 )
+from transformers.models.gemma3.modeling_gemma3 import Gemma3RMSNorm
 from transformers.models.llama.modeling_llama import LlamaRMSNorm, apply_rotary_pos_emb
 
 
@@ -25,6 +26,18 @@ def test_norm_rounds_as_transformers_does(dtype: torch.dtype):
     torch.testing.assert_close(
         RMSNorm(theirs.weight.data, 1e-6)(x), theirs(x).detach(), atol=1e-6, rtol=1e-6
     )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_norm_around_one_rounds_as_transformers_does(dtype: torch.dtype):
+    torch.manual_seed(0)
+    theirs = Gemma3RMSNorm(32, eps=1e-6).to(dtype)
+    theirs.weight.data.normal_()
+    x = torch.randn(5, 32, dtype=dtype)
+    for weight in (theirs.weight.data, theirs.weight.data.expand(5, -1)):
+        torch.testing.assert_close(
+            OffsetRMSNorm(weight, 1e-6)(x), theirs(x).detach(), atol=1e-6, rtol=1e-6
+        )
 
 
 def test_axes():

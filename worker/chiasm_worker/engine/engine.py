@@ -157,9 +157,12 @@ class Engine:
             table=BlockTable(self.spec.block_size),
         )
         if not self.scheduler.fits(request):
+            at_once = prompt.bidirectional or prompt.cross
             raise RequestTooLarge(
                 f"The request needs more cache blocks than the {self.pool.num_blocks} of this "
-                "worker. Send fewer or smaller pictures, or lower max_tokens."
+                "worker"
+                + (f"; its {len(prompt.media)} media items are read at once" if at_once else "")
+                + ". Send fewer or smaller pictures, or lower max_tokens."
             )
         return request
 
