@@ -190,6 +190,8 @@ def test_with_any_chunk_size(
     expected: Callable[[str], list[list[int]]],
     conversations: Callable[[str], list[Conversation]],
 ):
+    """The faults: each chunk of a picture starts at the encoder's first row, or loses the features
+    of deeper levels; tokens that see one another are parted."""
     engine = prepared(name).engine(max_num_batched_tokens=chunk)
     assert prepared(name).generate(engine, conversations(name), MAX_TOKENS) == expected(name)
 
