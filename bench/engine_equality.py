@@ -110,13 +110,12 @@ def conversations(rng: random.Random, modalities: Sequence[str]) -> list[Convers
 
 def tight_engine(prepared: Prepared, asked: list[Conversation], max_tokens: int) -> Engine:
     """An engine that holds little more than its longest request."""
-    longest = max(len(prepared.prompt(c)[0].token_ids) for c in asked) + max_tokens
+    prompts = [prepared.prompt(c)[0] for c in asked]
+    longest = max(len(prompt.token_ids) for prompt in prompts) + max_tokens
     engine = prepared.engine(max_model_len=longest)
-    largest = max(
-        (engine.media_cache.num_blocks(s.item) for c in asked for s in prepared.prompt(c)[0].spans),
-        default=0,
-    )
-    fit = engine.spec.blocks_for_tokens(longest) + largest + 1
+    # What media take beside the tokens.
+    beside = max(engine.pool.num_blocks - engine.scheduler.max_blocks(p) for p in prompts)
+    fit = engine.spec.blocks_for_tokens(longest) + beside + 1
     if engine.pool.allocate(engine.pool.num_blocks - fit) is None:
         raise RuntimeError("The pool is smaller than one request.")
     return engine

@@ -168,9 +168,9 @@ class _Prefill:
         num_blocks = -(-chunk.seq_len // block_size)
         self._gather = torch.tensor(list(chunk.block_ids[:num_blocks]), device=device)
         self._spans = chunk.bidirectional
-        self._masks: dict[tuple[int, bool], torch.Tensor] = {}
+        self._masks: dict[tuple[int, bool], torch.Tensor | None] = {}
 
-    def _mask(self, layer: AttentionLayer, group: int) -> torch.Tensor:
+    def _mask(self, layer: AttentionLayer, group: int) -> torch.Tensor | None:
         window, passes = layer.sliding_window, layer.spans_pass_window
         if (window, passes) not in self._masks:
             device = self._gather.device
@@ -183,7 +183,8 @@ class _Prefill:
                 mask |= (queries >= start) & (queries < end) & (keys >= start) & (keys < end)
             if window and not passes:
                 mask &= keys > queries - window
-            self._masks[window, passes] = mask.repeat(group, 1)
+            # A prompt that sees itself may be long, and its mask times the group large.
+            self._masks[window, passes] = None if mask.all() else mask.repeat(group, 1)
         return self._masks[window, passes]
 
     def forward(

@@ -12,25 +12,34 @@ from chiasm_worker.attention.base import AttentionLayer
 
 
 def attend(
-    layer: AttentionLayer, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor
+    layer: AttentionLayer,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    mask: torch.Tensor | None,
 ) -> torch.Tensor:
     """[batch, num_kv_heads, num_queries, head_dim] of q of this shape over k and v.
 
     Args:
         mask: bool, broadcast to [batch, num_kv_heads, num_queries, num_keys]; each query must see
-            one key at least.
+            one key at least. None: each sees all.
     """
     if not layer.soft_cap:
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=layer.scale)
     # The fused kernels know no cap. Softmax in fp32, as in transformers.
     scores = torch.matmul(q, k.transpose(-1, -2)) * layer.scale
     scores = layer.soft_cap * torch.tanh(scores / layer.soft_cap)
-    scores = scores.masked_fill(~mask, float("-inf"))
+    if mask is not None:
+        scores = scores.masked_fill(~mask, float("-inf"))
     return torch.matmul(scores.softmax(-1, dtype=torch.float32).to(q.dtype), v)
 
 
 def fold_and_attend(
-    layer: AttentionLayer, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor
+    layer: AttentionLayer,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    mask: torch.Tensor | None,
 ) -> torch.Tensor:
     """[num_queries, num_heads * head_dim] of one sequence.
 
@@ -41,7 +50,7 @@ def fold_and_attend(
         q: [num_queries, num_heads, head_dim].
         k: [num_keys, num_kv_heads, head_dim]; v likewise.
         mask: [group * num_queries, num_keys] bool, repeated for each of the `group` query heads
-            that share a K/V head.
+            that share a K/V head. None: each query sees all keys.
     """
     num_queries, num_heads, head_dim = q.shape
     num_kv_heads = k.shape[1]
