@@ -102,10 +102,12 @@ def with_sounds(rng: random.Random) -> list[Conversation]:
 BY_MODALITY = {"image": with_pictures, "video": with_videos, "audio": with_sounds}
 
 
-def conversations(rng: random.Random, modalities: Sequence[str]) -> list[Conversation]:
-    """Text only, and all that a model takes."""
+def conversations(
+    rng: random.Random, modalities: Sequence[str], *, needs_media: bool
+) -> list[Conversation]:
+    """All that a model takes, and text only unless it takes none."""
     asked = [c for modality in modalities for c in BY_MODALITY[modality](rng)]
-    return [*asked, ask(rng.choice(QUESTIONS))]
+    return asked if needs_media else [*asked, ask(rng.choice(QUESTIONS))]
 
 
 def tight_engine(prepared: Prepared, asked: list[Conversation], max_tokens: int) -> Engine:
@@ -162,7 +164,7 @@ def compare(
     """One model: runs, differing tokens, and the situations in which any differed."""
     prepared = Prepared(load_model(folder, torch.float32, torch.device("cpu")))
     reference = Reference(folder)
-    asked = conversations(rng, modalities)
+    asked = conversations(rng, modalities, needs_media=prepared.model.family.needs_media)
     expected = [reference.generate(c, max_tokens) for c in asked]
     found: dict[str, int] = {}
     num_runs = 0

@@ -13,27 +13,14 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from chiasm_worker.models.tiny import (
-    FAMILIES,
-    ROOT,
-    TINY_MODELS,
-    AudioPart,
-    ChatMessage,
-    ContentChain,
-    Conversation,
-    ImagePart,
-    MaskRule,
-    Prepared,
-    Reference,
-    SamplingParams,
-    TextPart,
-    VideoPart,
-    ask,
-    cross_root,
-    find_prefix,
-    write_clip,
-    write_sound,
-)
+from chiasm_contract.messages import AudioPart, ChatMessage, ImagePart, TextPart, VideoPart
+from chiasm_worker.equality import ROOT, Conversation, Prepared, Reference, ask
+from chiasm_worker.kvcache.prefix_cache import ContentChain, cross_root, find_prefix
+from chiasm_worker.models.mask import MaskRule
+from chiasm_worker.models.registry import FAMILIES
+from chiasm_worker.models.tiny import TINY_MODELS
+from chiasm_worker.models.tiny.clips import write_clip, write_sound
+from chiasm_worker.request import SamplingParams
 from PIL import Image
 
 # transformers' PaliGemma processor turns tensors into numpy's in a way that numpy will drop.
@@ -92,8 +79,6 @@ SOUNDS = [
 ]
 TEXT = [ask("How are you?"), ask("How are you, and what do you do at this hour? Größe 5€")]
 BY_MODALITY = {"image": PICTURES, "video": VIDEOS, "audio": SOUNDS}
-# Families whose processor takes no conversation without a picture.
-NEED_PICTURES = ("paligemma",)
 
 
 @pytest.fixture(scope="module")
@@ -102,17 +87,9 @@ def conversations() -> Callable[[str], list[Conversation]]:
 
     def those_of(name: str) -> list[Conversation]:
         with_media = [c for kind in FAMILY[name].modalities for c in BY_MODALITY[kind]]
-        return with_media + TEXT
+        return with_media + ([] if FAMILY[name].needs_media else TEXT)
 
     return those_of
-
-    def told(name: str) -> list[Conversation]:
-        pictures = PICTURES
-        if FAMILY[name].name in NEED_PICTURES:
-            pictures = [talk if talk.pictures else ask("And here?", [B]) for talk in PICTURES]
-        return pictures + (VIDEOS if "video" in FAMILY[name].modalities else [])
-
-    return told
 
 
 @pytest.fixture(scope="module")
@@ -223,9 +200,9 @@ def test_when_blocks_run_out(
     assert (
         prepared(name).generate(engine, conversations(name) * 2, MAX_TOKENS) == expected(name) * 2
     )
-    # Pictures that are held to the end keep others from being admitted in the first place.
-    holds = engine.model.decoder.spec.mask is MaskRule.CROSS
-    assert holds or engine.scheduler.counters.num_preemptions > 0
+    # What needs all its pictures at once keeps others from being admitted in the first place.
+    at_once = engine.model.decoder.spec.mask in (MaskRule.CROSS, MaskRule.PROMPT)
+    assert at_once or engine.scheduler.counters.num_preemptions > 0
     engine.pool.release(held)
     assert engine.pool.num_used == 0
 

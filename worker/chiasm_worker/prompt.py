@@ -58,6 +58,11 @@ class PromptBuilder:
 
         Raises: InvalidRequest when the template refuses the conversation or a picture's place.
         """
+        if self._model.family.needs_media and not placed:
+            raise InvalidRequest(
+                "This model answers about pictures only; add one to a user message.",
+                param="messages",
+            )
         token_ids = self._tokenize(self._expand(self._render(messages), placed))
         places = find_runs(token_ids, placed)
         positions = self._model.family.positions(

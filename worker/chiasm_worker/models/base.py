@@ -80,6 +80,11 @@ class Family(Protocol):
         ...
 
     @property
+    def needs_media(self) -> bool:
+        """Whether a prompt of words alone is one that it does not take."""
+        ...
+
+    @property
     def default_template(self) -> str:
         """The chat template for checkpoints that bring none; empty: those are refused."""
         ...
@@ -113,8 +118,6 @@ class Family(Protocol):
         Args:
             parts: the text before, between and behind the media.
             bos: the tokenizer's begin-of-text token.
-
-        Raises: InvalidRequest when the family cannot answer such a conversation.
         """
         ...
 
@@ -137,7 +140,7 @@ class PicturesApart:
     """For families that look at each picture by itself and take what their templates write."""
 
     modalities: tuple[MediaKind, ...] = ("image",)
-    modalities: tuple[str, ...] = ("image",)
+    needs_media = False
     default_template = ""
 
     def lay_out(self, parts: Sequence[str], bos: str) -> list[str]:

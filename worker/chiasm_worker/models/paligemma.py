@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from chiasm_contract.errors import InvalidRequest
 
 from chiasm_worker.models.base import PlacedItem, VisionEncoder
 from chiasm_worker.models.decoder import Decoder
@@ -38,6 +37,7 @@ class PaliGemma(Projected):
 
     name = "paligemma"
     architectures = ("PaliGemmaForConditionalGeneration",)
+    needs_media = True
     default_template = CHAT_TEMPLATE
 
     def split(self, model: Any, config: Any) -> tuple[Decoder, VisionEncoder, int]:
@@ -60,9 +60,4 @@ class PaliGemma(Projected):
 
     def lay_out(self, parts: Sequence[str], bos: str) -> list[str]:
         """Begin-of-text behind the last picture, a line's end behind the words; see Family."""
-        if len(parts) == 1:
-            raise InvalidRequest(
-                "This model answers about pictures only; add one to a user message.",
-                param="messages",
-            )
         return [*parts[:-1], f"{bos}{parts[-1]}\n"]

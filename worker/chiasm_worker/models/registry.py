@@ -23,8 +23,8 @@ from chiasm_worker.models.llava_onevision import LlavaOnevision
 from chiasm_worker.models.mistral3 import Mistral3
 from chiasm_worker.models.mllama import Mllama
 from chiasm_worker.models.paligemma import PaliGemma
+from chiasm_worker.models.qwen2_audio import Qwen2Audio
 from chiasm_worker.models.qwen_vl import QwenVL
-from chiasm_worker.models.tiny import PaliGemma, Qwen2Audio
 
 FAMILIES: tuple[Family, ...] = (
     QwenVL("qwen3-vl", "Qwen3VLForConditionalGeneration", "interleaved"),
