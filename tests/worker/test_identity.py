@@ -14,6 +14,7 @@ from chiasm_contract.config import EngineLimits
 from chiasm_contract.fingerprint import Identity
 from chiasm_worker.attention.reference import ReferenceAttention
 from chiasm_worker.engine.engine import cache_spec
+from chiasm_worker.equality import Prepared
 from chiasm_worker.identity import build_identity, cache_root
 from chiasm_worker.models.registry import load_model
 from chiasm_worker.models.tiny import TINY_MODELS
@@ -55,10 +56,14 @@ def changed(before: Identity, after: Identity) -> set[str]:
 
 
 @pytest.mark.parametrize("name", [tiny.name for tiny in TINY_MODELS])
-def test_every_family_has_a_complete_identity(name: str, tiny_folder: Callable[[str], Path]):
+def test_every_family_has_a_complete_identity(
+    name: str, tiny_folder: Callable[[str], Path], prepared: Callable[[str], Prepared]
+):
     manifest = identity(tiny_folder(name))
     assert len(fingerprint.compute_fp(manifest.compute)) == 64
-    assert manifest.fields()["repr.num_layers"] == 3
+    # Layers that keep K and V of each token.
+    num_layers = prepared(name).model.decoder.spec.num_kv_layers
+    assert manifest.fields()["repr.num_layers"] == num_layers
 
 
 def test_loading_again_is_the_same_identity(folder: Path):
