@@ -13,11 +13,11 @@ from chiasm_contract.messages import (
     FinishEvent,
     GenerateHead,
     ImagePart,
-    Sampling,
     TextPart,
     TokenEvent,
     Usage,
 )
+from chiasm_contract.sampling import Sampling
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 import torch
 from chiasm_contract.errors import InvalidRequest, RequestTooLarge
+from chiasm_worker.engine.answer import Piece
 from chiasm_worker.engine.engine import Engine, Progress
+from chiasm_worker.engine.sampler import SampledToken
 from chiasm_worker.equality import Conversation, Prepared, ask
 from chiasm_worker.request import FinishReason, SamplingParams
 
@@ -87,9 +89,10 @@ def test_a_seed_repeats_an_answer_in_any_company(model: Prepared):
 
 def test_logprobs_are_those_of_the_greedy_choice(model: Prepared):
     for progress in run(model, model.engine(), ask("hello"), num_logprobs=3):
-        assert progress.logprobs is not None
-        assert progress.logprobs.top_ids[0] == progress.token_id
-        assert progress.logprobs.logprob == progress.logprobs.top_logprobs[0] <= 0
+        for token in progress.shown:
+            assert token.logprobs is not None
+            assert token.logprobs.top_ids[0] == token.token_id
+            assert token.logprobs.logprob == token.logprobs.top_logprobs[0] <= 0
 
 
 def test_too_long_is_the_clients_fault(model: Prepared):
@@ -155,10 +158,10 @@ def test_an_answer_that_cannot_be_written_ends_alone(
     engine = model.engine()
     model.add(engine, "bad", ask("other"), SamplingParams(12))
 
-    def broken(token_id: int) -> str:
+    def broken(token: SampledToken) -> Piece:
         raise RuntimeError("no such character")
 
-    monkeypatch.setattr(engine._live["bad"].detokenizer, "push", broken)
+    monkeypatch.setattr(engine._live["bad"].answer, "push", broken)
     progress = run(model, engine, ask("hello"))
     assert [p.failed for p in progress if p.request_id == "bad"] == [True]
     assert [p.token_id for p in progress if p.request_id == "a"] == alone

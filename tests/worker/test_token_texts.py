@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from chiasm_worker.engine.sampler import TopLogprobs
 from chiasm_worker.equality import Prepared
-from chiasm_worker.generation import TokenTexts, token_bytes
+from chiasm_worker.token_texts import TokenTexts, token_bytes
 from tokenizers import AddedToken, Tokenizer, decoders, models
 from transformers import PreTrainedTokenizerFast
 
