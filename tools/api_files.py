@@ -42,8 +42,8 @@ In vLLM's order, each step doing what transformers' LogitsProcessor of that name
 
 A draw depends on the seed, the choice's index, the position in the answer and the logits, and on
 nothing else: the same seed gives the same text alone and in company, from the cache, and after a
-preemption. Without a seed each request draws its own. What the seed cannot repeat is another
-model, dtype or machine.
+preemption. Batches of other sizes may round logits differently in their last bits; a draw moves
+only where two tokens are that close to a tie. Without a seed each request draws its own.
 
 `n` choices are one request: the prompt is computed once, its pictures are encoded once, and the
 choices share its cache blocks. Each choice takes a place in the worker's queue; more than it has

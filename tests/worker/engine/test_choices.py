@@ -75,6 +75,17 @@ def test_choices_hold_the_prompts_blocks_by_reference(model: Prepared, conversat
     assert engine.pool.num_used == len({i for c in choices for i in c.table.block_ids})
 
 
+def test_choices_start_before_later_arrivals(model: Prepared, conversation: Conversation):
+    engine = model.engine(max_num_seqs=2)
+    choices = add(model, engine, conversation, 4)
+    for number in range(3):
+        model.add(engine, f"late{number}", ask("hello"), SamplingParams(12, ignore_eos=True))
+    started = dict.fromkeys(progress.request_id for progress in finish(engine))
+    assert [name for name in started if name != "late0"][:4] == ["c0", "c1", "c2", "c3"]
+    assert choices[3].num_cached_tokens == choices[1].num_cached_tokens
+    assert engine.runner.num_encode_calls == 2
+
+
 def test_a_choice_says_in_company_what_it_says_alone(model: Prepared, conversation: Conversation):
     engine = model.engine()
     choices = add(model, engine, conversation, 4)

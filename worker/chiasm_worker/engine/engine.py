@@ -225,8 +225,9 @@ class Engine:
         self.totals.generation_tokens += 1
         if request.num_output_tokens == 1:
             self.totals.prompt_tokens += 0 if request.choice else request.num_prompt_tokens
-            for other in self._held.release(request):
-                self.scheduler.add(other)
+            # Before later arrivals: while the blocks of the prompt are there.
+            for other in reversed(self._held.release(request)):
+                self.scheduler.add(other, beside=request)
         piece = live.answer.push(token)
         usage = None if piece.finish_reason is None else self._end(request, piece.finish_reason)
         return Progress(
@@ -252,7 +253,7 @@ class Engine:
             self.scheduler.finish(request, reason)
             successor = self._held.succeed(request)
             if successor is not None:
-                self.scheduler.add(successor)
+                self.scheduler.add(successor, beside=request)
         del self._live[request.request_id], self._samplers[request.request_id]
         usage = RequestUsage(
             num_prompt_tokens=request.num_prompt_tokens,
