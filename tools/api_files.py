@@ -46,7 +46,7 @@ preemption. Batches of other sizes may round logits differently in their last bi
 only where two tokens are that close to a tie. Without a seed each request draws its own.
 
 `n` choices are one request: the prompt is computed once, its pictures are encoded once, and the
-choices share its cache blocks. Each choice takes a place in the worker's queue; more than it has
+choices share its cache blocks (with prefix caching off each computes the prompt). Each choice takes a place in the worker's queue; more than it has
 are answered 400, more than are left 429. `usage` counts the prompt once and the tokens of all
 choices. A stream interleaves its choices by `index`; the usage comes behind the last of them.
 

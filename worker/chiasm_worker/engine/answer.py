@@ -72,7 +72,7 @@ class Answer:
             return self._end_by(token)
         text = self._add(token)
         if not self._detokenizer.is_stopped and self._num_tokens < self._params.max_tokens:
-            return Piece(text, self._released())
+            return Piece(text, self._released() if self._pending else ())
         text += self._detokenizer.finish()
         if self._detokenizer.is_stopped:
             stop = self._detokenizer.stopped_by
@@ -99,8 +99,6 @@ class Answer:
 
     def _released(self) -> tuple[SampledToken, ...]:
         """The tokens whose characters are all certain."""
-        if not self._pending:
-            return ()
         count = 0
         for pending in self._pending:
             if pending.end is None or pending.end > self._detokenizer.num_sent:

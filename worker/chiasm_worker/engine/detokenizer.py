@@ -26,7 +26,7 @@ class StopStrings:
 
         One that ends within the first `num_exempt` characters does not count.
         """
-        found = []
+        found: list[tuple[int, int]] = []
         for stop in self._stops:
             place = text.find(stop, max(0, num_exempt - len(stop) + 1))
             if place >= 0:
@@ -38,7 +38,9 @@ class StopStrings:
 
     def num_certain(self, text: str) -> int:
         """Characters at the start of `text` that can no longer become part of a stop string."""
-        longest = max((len(stop) for stop in self._stops), default=1)
+        if not self._stops:
+            return len(text)
+        longest = max(map(len, self._stops))
         for start in range(max(0, len(text) - longest + 1), len(text)):
             if any(stop.startswith(text[start:]) for stop in self._stops):
                 return start
