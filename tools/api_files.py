@@ -46,9 +46,10 @@ preemption. Batches of other sizes may round logits differently in their last bi
 only where two tokens are that close to a tie. Without a seed each request draws its own.
 
 `n` choices are one request: the prompt is computed once, its pictures are encoded once, and the
-choices share its cache blocks (with prefix caching off each computes the prompt). Each choice takes a place in the worker's queue; more than it has
-are answered 400, more than are left 429. `usage` counts the prompt once and the tokens of all
-choices. A stream interleaves its choices by `index`; the usage comes behind the last of them.
+choices share its cache blocks (with prefix caching off each computes the prompt). Each choice takes
+a place in the worker's queue; more than it has are answered 400, more than are left 429. `usage`
+counts the prompt once and the tokens of all choices. A stream interleaves its choices by `index`;
+the usage comes behind the last of them.
 
 An answer ends before its first complete stop string, which is never sent in part, or before an end
 token; `stop_reason` beside `finish_reason` is vLLM's: the string or the id of `stop_token_ids`,
