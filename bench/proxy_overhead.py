@@ -42,6 +42,7 @@ from chiasm_contract import messages
 from chiasm_contract.config import SidecarConfig, WorkerConfig
 from chiasm_contract.fingerprint import Identity, compute_fp, repr_fp
 from chiasm_contract.messages import FinishEvent, IdentityReport, ModelCard, TokenEvent, Usage
+from chiasm_contract.sampling import Sampling
 from PIL import Image
 from reporting import publish
 from starlette.applications import Starlette
@@ -215,7 +216,7 @@ def asking(
     head = messages.GenerateHead(
         request_id="bench",
         messages=(messages.ChatMessage(role="user", content=parts),),
-        sampling=messages.Sampling(**sampling),
+        sampling=Sampling(**sampling),
     )
     framed = messages.encode_request(head, [image])
 

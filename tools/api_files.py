@@ -31,6 +31,34 @@ ignored.
 |---|---|
 """
 TAIL = """
+## How tokens are chosen
+
+In vLLM's order, each step doing what transformers' LogitsProcessor of that name does:
+
+1. Until `min_tokens`, end tokens (the model's own and `stop_token_ids`) cannot be chosen.
+2. `logit_bias`, then `repetition_penalty` (prompt and answer), then `frequency_penalty` and
+   `presence_penalty` (answer only). These change greedy answers too.
+3. `temperature`, then `min_p`, `top_k` and `top_p`, each on what the one before it left.
+
+A draw depends on the seed, the choice's index, the position in the answer and the logits, and on
+nothing else: the same seed gives the same text alone and in company, from the cache, and after a
+preemption. Batches of other sizes may round logits differently in their last bits; a draw moves
+only where two tokens are that close to a tie. Without a seed each request draws its own.
+
+`n` choices are one request: the prompt is computed once, its pictures are encoded once, and the
+choices share its cache blocks (with prefix caching off each computes the prompt). Each choice takes
+a place in the worker's queue; more than it has are answered 400, more than are left 429. `usage`
+counts the prompt once and the tokens of all choices. A stream interleaves its choices by `index`;
+the usage comes behind the last of them.
+
+An answer ends before its first complete stop string, which is never sent in part, or before an end
+token; `stop_reason` beside `finish_reason` is vLLM's: the string or the id of `stop_token_ids`,
+null for the model's own end token. `include_stop_str_in_output` keeps what ended it. `logprobs`
+are the model's own, before any of the above changes them, and list the tokens that are shown: not
+the one that ended the answer, nor those behind a stop string's place.
+
+## Pictures
+
 `detail` of a picture may be auto or high, which mean the same: the whole picture. low is refused.
 
 ## Answers to faults

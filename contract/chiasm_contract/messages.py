@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from chiasm_contract.config import MediaKind
 from chiasm_contract.errors import ErrorBody, InvalidRequest
 from chiasm_contract.fingerprint import Value
+from chiasm_contract.sampling import Sampling
 
 REQUEST_MEDIA_TYPE = "application/x-chiasm-request"
 EVENT_MEDIA_TYPE = "application/x-ndjson"
@@ -79,20 +80,6 @@ class ChatMessage(_Message):
     content: tuple[ContentPart, ...]
 
 
-class Sampling(_Message):
-    """How tokens are chosen. `temperature` 0 is greedy."""
-
-    temperature: float = Field(default=1.0, ge=0, le=2)
-    top_p: float = Field(default=1.0, gt=0, le=1)
-    top_k: int = Field(default=0, ge=0, description="0: no limit")
-    seed: int | None = Field(default=None, ge=-(2**63), lt=2**63)
-    max_tokens: int | None = Field(default=None, ge=1, description="None: up to max_model_len")
-    stop: tuple[str, ...] = Field(default=(), max_length=4)
-    logprobs: int | None = Field(
-        default=None, ge=0, le=20, description="Alternatives reported beside each chosen token"
-    )
-
-
 class GenerateHead(_Message):
     """The JSON in front of the media."""
 
@@ -141,9 +128,13 @@ class ChosenLogprob(TokenLogprob):
 
 
 class TokenEvent(_Message):
-    """Text that became certain: whole characters, so it may be empty or cover several tokens."""
+    """Text that became certain: whole characters, so it may be empty or cover several tokens.
+
+    `logprobs` are those of the tokens whose text is now certain: they may lag behind `token_ids`.
+    """
 
     type: Literal["token"] = "token"
+    index: int = 0
     text: str
     token_ids: tuple[int, ...]
     logprobs: tuple[ChosenLogprob, ...] | None = None
@@ -161,11 +152,15 @@ class Usage(_Message):
 
 
 class FinishEvent(_Message):
-    """The last event of an answer."""
+    """The end of one choice; the last choice to end brings the whole request's usage."""
 
     type: Literal["finish"] = "finish"
+    index: int = 0
     reason: Literal["stop", "length"]
-    usage: Usage
+    stop_reason: str | int | None = Field(
+        default=None, description="The stop string or stop token id that ended it, if one did"
+    )
+    usage: Usage | None
 
 
 class ErrorEvent(_Message):

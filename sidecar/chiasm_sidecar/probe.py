@@ -9,7 +9,8 @@ import io
 import math
 
 from chiasm_contract.config import ImageLimits
-from chiasm_contract.messages import ChatMessage, GenerateHead, ImagePart, Sampling, TextPart
+from chiasm_contract.messages import ChatMessage, GenerateHead, ImagePart, TextPart
+from chiasm_contract.sampling import Sampling
 from PIL import Image, ImageDraw
 
 _MAX_SIDE_PIXELS = 112

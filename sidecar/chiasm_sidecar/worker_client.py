@@ -121,8 +121,8 @@ class WorkerClient:
     ) -> AsyncIterator[AsyncIterator[list[TokenEvent | FinishEvent]]]:
         """Start one generation; yields the batches of events as they arrive.
 
-        The last event of the last batch is a FinishEvent. `incarnation` is the process that was
-        admitted: an answer of another one, started since, is not taken.
+        The last event of the last batch is the FinishEvent with the usage. `incarnation` is the
+        process that was admitted: an answer of another one, started since, is not taken.
 
         Raises: ChiasmError when the worker refuses, WorkerGone when it cannot be reached. While
         iterating: the error that the worker reports, WorkerGone when it ends early.
@@ -174,7 +174,8 @@ async def _batches(
         batch = [_event(line) for line in lines if line]
         if batch:
             yield batch
-            if isinstance(batch[-1], FinishEvent):
+            last = batch[-1]
+            if isinstance(last, FinishEvent) and last.usage is not None:
                 return
     raise _cut()
 

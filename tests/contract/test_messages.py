@@ -14,12 +14,12 @@ from chiasm_contract.messages import (
     FinishEvent,
     GenerateHead,
     ImagePart,
-    Sampling,
     TextPart,
     TokenEvent,
     Usage,
     VideoPart,
 )
+from chiasm_contract.sampling import Sampling
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError

@@ -37,12 +37,12 @@ def events(data: bytes) -> list[Any]:
 
 def test_complete_answer() -> None:
     tokens = [TokenEvent(text="a", token_ids=(1,)), TokenEvent(text=NASTY, token_ids=(2, 3))]
-    answer = json.loads(complete(HEAD, tokens, FINISH))
+    answer = json.loads(complete(HEAD, [*tokens, FINISH], USAGE))
     assert answer == {
         "id": "chatcmpl-1", "object": "chat.completion", "created": 7, "model": "demo",
         "system_fingerprint": "0123456789abcdef",
         "choices": [{
-            "index": 0, "logprobs": None, "finish_reason": "length",
+            "index": 0, "logprobs": None, "finish_reason": "length", "stop_reason": None,
             "message": {"role": "assistant", "content": "a" + NASTY, "refusal": None},
         }],
         "usage": {
@@ -57,7 +57,7 @@ def test_complete_answer() -> None:
 
 def test_logprobs_of_a_complete_answer() -> None:
     tokens = [TokenEvent(text="ü", token_ids=(1,), logprobs=(chosen("ü"),))] * 2
-    choice = json.loads(complete(HEAD, tokens, FINISH))["choices"][0]
+    choice = json.loads(complete(HEAD, [*tokens, FINISH], USAGE))["choices"][0]
     assert choice["logprobs"]["content"] == [
         {
             "token": "ü", "logprob": -0.5, "bytes": [195, 188],
@@ -79,7 +79,7 @@ def test_stream() -> None:
         ],
     }  # fmt: skip
     assert last["choices"][0] == {
-        "index": 0, "delta": {}, "logprobs": None, "finish_reason": "length",
+        "index": 0, "delta": {}, "logprobs": None, "finish_reason": "length", "stop_reason": None,
     }  # fmt: skip
     assert done == "[DONE]"
 
@@ -91,6 +91,38 @@ def test_stream_with_usage() -> None:
     assert first["usage"] is token["usage"] is last["usage"] is None
     assert usage["choices"] == []
     assert usage["usage"]["total_tokens"] == 22
+
+
+CHOICES: list[TokenEvent | FinishEvent] = [
+    TokenEvent(index=1, text="b", token_ids=(1,)),
+    TokenEvent(index=0, text="a", token_ids=(2,)),
+    FinishEvent(index=1, reason="stop", stop_reason=7, usage=None),
+    TokenEvent(index=0, text="a", token_ids=(2,)),
+    FinishEvent(index=0, reason="stop", stop_reason="END", usage=USAGE),
+]
+
+
+def test_choices_are_put_together_in_order() -> None:
+    choices = json.loads(complete(HEAD, CHOICES, USAGE))["choices"]
+    assert [choice["index"] for choice in choices] == [0, 1]
+    assert [choice["message"]["content"] for choice in choices] == ["aa", "b"]
+    assert [choice["stop_reason"] for choice in choices] == ["END", 7]
+
+
+def test_streamed_choices_interleave_and_end_together() -> None:
+    stream = EventStream(HEAD, include_usage=True, num_choices=2)
+    sent = [stream.first()]
+    for event in CHOICES:
+        is_token = isinstance(event, TokenEvent)
+        sent.append(stream.token(event) if is_token else stream.finish(event))
+    *chunks, usage, done = events(b"".join(sent))
+    assert done == "[DONE]"
+    assert usage["usage"]["total_tokens"] == 22
+    choices = [chunk["choices"][0] for chunk in chunks]
+    assert [choice["index"] for choice in choices] == [0, 1, 1, 0, 1, 0, 0]
+    assert [choice["delta"].get("role") for choice in choices[:2]] == ["assistant"] * 2
+    ends = {choice["index"]: choice for choice in choices if choice["finish_reason"]}
+    assert {index: end["stop_reason"] for index, end in ends.items()} == {0: "END", 1: 7}
 
 
 def test_tokens_without_text() -> None:

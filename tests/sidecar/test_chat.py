@@ -78,6 +78,31 @@ async def test_openai_client_streaming(pod: Pod) -> None:
     assert chunks[-1].usage.total_tokens == 22
 
 
+async def test_choices_reach_the_client_apart(pod: Pod) -> None:
+    pod.worker.answer = (
+        TokenEvent(index=1, text="b", token_ids=(1,)),
+        TokenEvent(index=0, text="a", token_ids=(1,)),
+        FinishEvent(index=1, reason="length", usage=None),
+        TokenEvent(index=0, text="aa", token_ids=(1,)),
+        FinishEvent(index=0, reason="stop", usage=USAGE),
+    )
+    async with client_of(pod) as client:
+        answer = await client.chat.completions.create(**question(n=2))
+        texts = [choice.message.content for choice in answer.choices]
+        reasons = [choice.finish_reason for choice in answer.choices]
+        assert (texts, reasons) == (["aaa", "b"], ["stop", "length"])
+        assert pod.worker.requests[-1][0].sampling.n == 2
+        stream = await client.chat.completions.create(**question(n=2), stream=True)
+        choices = [chunk.choices[0] async for chunk in stream]
+    assert [c.index for c in choices if c.delta.content] == [1, 0, 0]
+    assert [c.index for c in choices if c.finish_reason] == [1, 0]
+
+
+async def test_an_answer_of_which_a_choice_is_missing_is_not_whole(pod: Pod) -> None:
+    pod.worker.answer = (TOKEN, FinishEvent(index=0, reason="stop", usage=None))
+    assert (await pod.chat(question(n=2)))[0] == 503
+
+
 async def test_an_answer_can_be_sent_back(pod: Pod) -> None:
     async with client_of(pod) as client:
         answer = await client.chat.completions.create(**question())
@@ -329,6 +354,10 @@ async def test_unknown_paths_and_methods(pod: Pod) -> None:
         assert answer.headers["allow"] == "POST"
     async with pod.http.get(f"{pod.url}/health") as answer:
         assert (answer.status, await answer.read()) == (200, b"")
+    for url in (pod.url, pod.metrics_url):
+        for path in ("/health", "/ready", "/v1/models", "/v1/models/demo", "/metrics", "/state"):
+            async with pod.http.get(url + path) as got, pod.http.head(url + path) as head:
+                assert (head.status, await head.read()) == (got.status, b"")
     async with pod.http.get(f"{pod.url}/openapi.json") as answer:
         schema = await answer.json()
     assert "/v1/chat/completions" in schema["paths"]

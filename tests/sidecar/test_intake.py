@@ -9,6 +9,8 @@ import pytest
 from chiasm_contract.config import AudioLimits, ImageLimits, MediaLimits, VideoLimits
 from chiasm_contract.errors import ClientFault, InvalidRequest, RequestTooLarge, UnknownModel
 from chiasm_contract.messages import AudioPart, ImagePart, TextPart, VideoPart
+from chiasm_contract.sampling import Sampling
+from chiasm_sidecar.front_door.allowed import allowed_values
 from chiasm_sidecar.front_door.intake import Prepared, prepare
 from chiasm_sidecar.front_door.schema import ChatRequest, neutral_values
 
@@ -108,17 +110,23 @@ def test_other_formats_of_sound_are_refused_by_name() -> None:
 def test_every_sampling_field_arrives() -> None:
     fields = {
         "temperature": 0.5, "top_p": 0.9, "top_k": 7, "seed": -3, "max_tokens": 12,
-        "stop": ["a", "b"], "logprobs": True, "top_logprobs": 4,
+        "stop": ["a", "b"], "logprobs": True, "top_logprobs": 4, "n": 3, "min_p": 0.2,
+        "presence_penalty": 0.5, "frequency_penalty": -1, "repetition_penalty": 1.1,
+        "logit_bias": {"5": 1, "0": -100}, "stop_token_ids": [4, 9], "min_tokens": 2,
+        "include_stop_str_in_output": True, "ignore_eos": True,
     }  # fmt: skip
-    sampling = admit(question(**fields)).sampling
-    assert sampling.model_dump() == {
-        "temperature": 0.5, "top_p": 0.9, "top_k": 7, "seed": -3, "max_tokens": 12,
-        "stop": ("a", "b"), "logprobs": 4,
+    sampling = admit(question(**fields)).sampling.model_dump()
+    del fields["top_logprobs"]
+    assert sampling == {
+        **fields, "stop": ("a", "b"), "logprobs": 4, "logit_bias": {5: 1, 0: -100},
+        "stop_token_ids": (4, 9),
     }  # fmt: skip
+    assert set(sampling) == set(Sampling.model_fields)
+    assert all(value != Sampling.model_fields[name].default for name, value in sampling.items())
     plain = admit(question(stop="x", max_completion_tokens=3, top_k=-1, logprobs=True)).sampling
     assert (plain.stop, plain.max_tokens, plain.top_k, plain.logprobs) == (("x",), 3, 0, 0)
     assert admit(question()).sampling.logprobs is None
-    assert admit(question()).sampling.temperature == 1.0
+    assert admit(question()).sampling == Sampling()
 
 
 def test_streaming_fields_arrive() -> None:
@@ -128,21 +136,32 @@ def test_streaming_fields_arrive() -> None:
 
 
 NEUTRAL = {
-    "n": 1, "presence_penalty": 0, "frequency_penalty": 0.0, "repetition_penalty": 1.0,
-    "min_p": 0, "logit_bias": {}, "response_format": {"type": "text"}, "tools": [],
+    "response_format": {"type": "text"}, "tools": [],
     "tool_choice": "auto", "parallel_tool_calls": True, "modalities": ["text"], "store": False,
     "metadata": {}, "service_tier": "auto",
 }  # fmt: skip
 EFFECTIVE = {
-    "n": 2, "presence_penalty": 0.5, "frequency_penalty": -1, "repetition_penalty": 1.1,
-    "min_p": 0.1, "logit_bias": {"5": 1}, "response_format": {"type": "json_object"},
+    "response_format": {"type": "json_object"},
     "tools": [{"type": "function"}], "tool_choice": "required", "parallel_tool_calls": False,
     "modalities": ["text", "audio"], "store": True, "metadata": {"a": "b"}, "service_tier": "flex",
 }  # fmt: skip
 
 
 def test_neutral_values_change_nothing() -> None:
-    assert admit(question(**NEUTRAL)) == admit(question()) == admit(question(n=None))
+    assert admit(question(**NEUTRAL)) == admit(question()) == admit(question(store=None))
+
+
+DEFAULTS = {
+    "n": 1, "presence_penalty": 0, "frequency_penalty": 0.0, "repetition_penalty": 1.0,
+    "min_p": 0, "logit_bias": {}, "stop_token_ids": [], "min_tokens": 0, "ignore_eos": False,
+    "include_stop_str_in_output": False, "temperature": 1, "top_p": 1, "top_k": -1,
+    "logprobs": False, "seed": None, "stop": None, "max_tokens": None,
+}  # fmt: skip
+
+
+def test_defaults_may_be_sent() -> None:
+    assert admit(question(**DEFAULTS)) == admit(question())
+    assert admit(question(**dict.fromkeys(DEFAULTS))) == admit(question())
 
 
 def test_every_field_without_effect_is_tried_here() -> None:
@@ -154,12 +173,18 @@ def test_every_field_without_effect_is_tried_here() -> None:
 def test_a_field_without_effect_is_refused_by_name(name: str) -> None:
     error = refused(question(**{name: EFFECTIVE[name]}))
     assert error.param == name
-    assert f"{name}: is " in error.message
+    assert f"{name} is " in error.message
     assert "no effect here; leave it out" in error.message
 
 
 def test_true_is_not_one() -> None:
-    assert refused(question(n=True)).param == "n"
+    assert refused(question(parallel_tool_calls=1)).param == "parallel_tool_calls"
+
+
+def test_every_field_with_an_effect_says_what_it_takes() -> None:
+    nested = {"messages", "stream_options"}
+    effective = {n for n, field in ChatRequest.model_fields.items() if not neutral_values(field)}
+    assert set(allowed_values(ChatRequest)) == effective - nested
 
 
 @pytest.mark.parametrize(
@@ -174,18 +199,48 @@ def test_true_is_not_one() -> None:
         ({}, "model", "model is missing. messages is missing."),
         (question(surprise=1), "surprise", "surprise is not a field of this API"),
         (question(surprise=1), "surprise", "allowed: model, messages,"),
-        (question(temperature=3), "temperature", "less than or equal to 2"),
-        (question(temperature="1"), "temperature", "valid number"),
-        (b'{"model":"demo","messages":[],"temperature":NaN}', "messages", "at least 1 item"),
-        (question(seed=2**63), "seed", "less than"),
-        (question(max_tokens=0), "max_tokens", "greater than or equal to 1"),
-        (question(max_tokens=2, max_completion_tokens=3), None, "send one of them"),
-        (question(top_logprobs=3), None, "needs logprobs: true"),
-        (question(stream_options={}), None, "needs stream: true"),
-        (question(stop=["a"] * 5), "stop", "at most 4"),
-        (question(stop=[""]), "stop[0]", "at least 1 character"),
-        (question(user="ü\n"), "user", "pattern"),
-        (question(messages=[]), "messages", "at least 1 item"),
+        (question(temperature=3), "temperature", "is 3; allowed: a number from 0 to 2."),
+        (question(temperature="1"), "temperature", "is a string of 1 character; allowed: a n"),
+        (b'{"model":"demo","messages":[],"temperature":NaN}', "messages", "nan; allowed: a number"),
+        (question(top_p=0), "top_p", "is 0; allowed: a number above 0 and up to 1."),
+        (question(min_p=1.5), "min_p", "is 1.5; allowed: a number from 0 to 1."),
+        (question(presence_penalty=-3), "presence_penalty", "allowed: a number from -2 to 2."),
+        (question(frequency_penalty=2.1), "frequency_penalty", "allowed: a number from -2 to 2."),
+        (question(repetition_penalty=0), "repetition_penalty", "a number from 0.01 to 100."),
+        (question(n=0), "n", "n is 0; allowed: a whole number from 1 to 128."),
+        (question(n=129), "n", "n is 129; allowed: a whole number from 1 to 128."),
+        (question(n=True), "n", "n is true; allowed:"),
+        (question(n=10**40), "n", "n is 100000000000000000000000000...; allowed:"),
+        (question(ignore_eos=1), "ignore_eos", "is 1; allowed: true or false."),
+        (question(logit_bias={"x": 1}), "logit_bias.x", "takes an object of up to 1024 token ids"),
+        (question(logit_bias={"05": 1}), "logit_bias.05", "takes an object of up to 1024 token i"),
+        (question(logit_bias={"5": 101}), "logit_bias.5", "with a number from -100 to 100."),
+        (question(logit_bias=dict.fromkeys(map(str, range(1025)), 1)), "logit_bias", "1025 fields"),
+        (question(stop_token_ids=[-1]), "stop_token_ids[0]", "takes a list of up to 64 token ids"),
+        (question(stop_token_ids=[1] * 65), "stop_token_ids", "is a list of 65; allowed:"),
+        (question(seed=2**63), "seed", "is 9223372036854775808; allowed: a whole number from -9"),
+        (question(seed=0.5), "seed", "is 0.5; allowed: a whole number"),
+        (question(max_tokens=0), "max_tokens", "is 0; allowed: a whole number from 1 to"),
+        (
+            question(max_tokens=2, max_completion_tokens=3),
+            "max_completion_tokens",
+            "send one of them",
+        ),
+        (question(max_tokens=2, min_tokens=3), "min_tokens", "is 3, but max_tokens is 2"),
+        (question(top_logprobs=3), "top_logprobs", "needs logprobs: true"),
+        (question(logprobs=True, top_logprobs=21), "top_logprobs", "from 0 to 20."),
+        (question(stream_options={}), "stream_options", "needs stream: true"),
+        (question(stream_options=3), "stream_options", "is 3; it must be an object."),
+        (question(stop=["a"] * 5), "stop", "is a list of 5; allowed: a string of 1 to 1000"),
+        (question(stop=[""]), "stop[0]", "is a string of 0 characters; stop takes a string of 1"),
+        (question(user="ü\n"), "user", "allowed: 1 to 128 printable ASCII characters."),
+        (question(messages=[]), "messages", "is a list of 0; it must be a list of at least 1."),
+        (question(messages=3), "messages", "messages is 3; it must be a list."),
+        (
+            question(messages=[{"role": "user", "content": [{"type": "text", "text": 3}]}]),
+            "messages[0].content[0].text",
+            "is 3; it must be a string.",
+        ),
         (question(messages=[{"role": "tool", "content": "x"}]), "messages[0]", "whose role is one"),
         (question(messages=["x"]), "messages[0]", "whose role is one of system"),
         (question(messages=[{"role": "user"}]), "messages[0].content", "is missing"),
@@ -211,6 +266,8 @@ def test_faults_name_their_field(body: Any, param: str | None, words: str) -> No
     error = refused(body)
     assert words in error.message
     assert error.param == param
+    for jargon in ("Input should", "validation", "pattern", "discriminat", "another kind"):
+        assert jargon not in error.message
 
 
 def test_pictures_belong_to_people() -> None:

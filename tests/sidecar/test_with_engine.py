@@ -159,6 +159,104 @@ async def test_logprobs(client: openai.AsyncOpenAI) -> None:
         assert len(chosen.top_logprobs) == 2
 
 
+SAMPLED: dict[str, Any] = {
+    "seed": 5, "max_tokens": 12, "temperature": 1.5, "presence_penalty": 0.5,
+    "frequency_penalty": 0.5, "logit_bias": {"40": 2},
+    "extra_body": {"top_k": 60, "min_p": 0.01, "repetition_penalty": 1.1, "min_tokens": 12},
+}  # fmt: skip
+
+
+async def test_choices_share_one_prompt(pair: Pair, client: openai.AsyncOpenAI) -> None:
+    encoded = 'chiasm_worker_encode_calls_total{model_name="demo"}'
+    prompts = 'vllm:prompt_tokens_total{model_name="demo"}'
+    steps = 'chiasm_worker_step_tokens_total{model_name="demo"}'
+    before = [await metric(pair, name) for name in (encoded, prompts, steps)]
+    body = question(data_url(png(196, 168)), **SAMPLED)
+    whole = await client.chat.completions.create(**body, n=4)
+    after = [await metric(pair, name) for name in (encoded, prompts, steps)]
+    assert whole.usage is not None
+    assert [choice.index for choice in whole.choices] == [0, 1, 2, 3]
+    texts = [choice.message.content for choice in whole.choices]
+    assert len(set(texts)) > 1
+    assert whole.usage.completion_tokens == 48
+    assert after[0] - before[0] == 1, "the picture is encoded once"
+    assert after[1] - before[1] == whole.usage.prompt_tokens, "the prompt counts once"
+    # The other choices compute the prompt's last block and their own tokens, no more.
+    assert after[2] - before[2] <= whole.usage.prompt_tokens + 3 * LIMITS.block_size + 4 * 11
+
+    stream = await client.chat.completions.create(
+        **body, n=4, stream=True, stream_options={"include_usage": True}
+    )
+    streamed: dict[int, str] = dict.fromkeys(range(4), "")
+    ended, order = set(), []
+    async for chunk in stream:
+        for choice in chunk.choices:
+            streamed[choice.index] += choice.delta.content or ""
+            order.append(choice.index)
+            if choice.finish_reason:
+                ended.add(choice.index)
+    assert list(streamed.values()) == texts
+    assert ended == {0, 1, 2, 3}
+    assert order != sorted(order)
+    assert chunk.usage is not None
+    assert chunk.usage.completion_tokens == 48
+
+
+async def test_a_seed_gives_the_same_text_alone_and_in_company(client: openai.AsyncOpenAI) -> None:
+    async def text(number: int, **fields: Any) -> str | None:
+        body = question(data_url(png(168, 140 + 28 * number)), **{**SAMPLED, **fields})
+        answer = await client.chat.completions.create(**body)
+        return answer.choices[0].message.content
+
+    alone = [await text(number) for number in range(3)]
+    assert await asyncio.gather(*(text(number) for number in range(3))) == alone
+    assert len({await text(0, seed=None) for _ in range(6)}) > 1
+
+
+async def test_stop_strings_and_logprobs_agree_streamed_or_not(client: openai.AsyncOpenAI) -> None:
+    plain = await client.chat.completions.create(**asked(max_tokens=12))
+    text = plain.choices[0].message.content or ""
+    stop = text[4:7]
+    body = {**asked(max_tokens=12), "stop": [stop, "never"], "logprobs": True, "top_logprobs": 1}
+    whole = await client.chat.completions.create(**body)
+    choice = whole.choices[0]
+    assert choice.message.content == text[: text.index(stop)]
+    assert choice.finish_reason == "stop"
+    assert choice.model_extra is not None
+    assert choice.model_extra["stop_reason"] == stop
+    assert choice.logprobs is not None
+    assert choice.logprobs.content is not None
+    spelled = b"".join(bytes(token.bytes or ()) for token in choice.logprobs.content)
+    assert spelled.startswith(choice.message.content.encode())
+    stream = await client.chat.completions.create(**body, stream=True)
+    chunks = [chunk.choices[0] async for chunk in stream if chunk.choices]
+    assert "".join(chunk.delta.content or "" for chunk in chunks) == choice.message.content
+    entries = [e for c in chunks if c.logprobs for e in c.logprobs.content or ()]
+    assert entries == choice.logprobs.content
+    kept = await client.chat.completions.create(
+        **body, extra_body={"include_stop_str_in_output": True}
+    )
+    assert kept.choices[0].message.content == choice.message.content + stop
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "words"),
+    [
+        ({"n": 9}, "n", "Ask for 1 to 8"),
+        ({"logit_bias": {"999999": 1}}, "logit_bias", "names token 999999"),
+        ({"extra_body": {"stop_token_ids": [999999]}}, "stop_token_ids", "names token 999999"),
+        ({"extra_body": {"min_p": 2}}, "min_p", "is 2; allowed: a number from 0 to 1"),
+        ({"extra_body": {"min_tokens": 5000}}, "min_tokens", "leaves room for"),
+    ],
+)
+async def test_wishes_that_cannot_be_obeyed(
+    client: openai.AsyncOpenAI, fields: dict[str, Any], param: str, words: str
+) -> None:
+    with pytest.raises(openai.BadRequestError, match=words) as caught:
+        await client.chat.completions.create(**asked(), **fields)
+    assert caught.value.param == param
+
+
 @pytest.mark.parametrize(
     "picture",
     [png(168, 168)[:-30], png(168, 168)[:70], png(168, 168, "JPEG")[:400], png(3000, 2)],

@@ -224,6 +224,19 @@ def test_a_template_that_drops_a_picture_is_noticed(
         model.prompt(ask("what", [picture(1)]))
 
 
+@pytest.mark.parametrize(
+    "expression", ["messages[0]['content'] + 1", "messages[1]['content']", "1 // 0", "[] | int + x"]
+)
+def test_what_trips_the_template_is_the_clients_fault(
+    expression: str, prepared: Callable[[str], Prepared], monkeypatch: pytest.MonkeyPatch
+):
+    model = prepared("qwen3-grouped")
+    monkeypatch.setattr(model.model.processor, "chat_template", "{{ " + expression + " }}")
+    with pytest.raises(InvalidRequest, match="The model's chat template") as caught:
+        model.prompt(ask("hello"))
+    assert caught.value.param == "messages"
+
+
 def test_a_model_without_a_template_is_refused(
     prepared: Callable[[str], Prepared], monkeypatch: pytest.MonkeyPatch
 ):

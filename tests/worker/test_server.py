@@ -31,12 +31,12 @@ from chiasm_contract.messages import (
     ImagePart,
     MediaFiles,
     ModelCard,
-    Sampling,
     TextPart,
     TokenEvent,
     VideoPart,
 )
 from chiasm_contract.metric_specs import specs_of
+from chiasm_contract.sampling import Sampling
 from chiasm_worker.main import loading, web_server
 from chiasm_worker.models.tiny.clips import write_clip, write_sound
 from chiasm_worker.server import WorkerState
@@ -185,12 +185,13 @@ async def test_every_worker_metric_of_the_contract_is_exposed_and_no_other(
 
 async def test_logprobs_name_tokens_and_their_bytes(worker: Worker):
     *tokens, _ = events(await worker.generate("hello", logprobs=2))
-    for event in tokens:
-        (chosen,) = event.logprobs
+    shown = [chosen for event in tokens for chosen in event.logprobs]
+    assert len(shown) == len(tokens) == 8
+    for chosen in shown:
         assert len(chosen.top) == 2
         assert chosen.top[0].logprob == chosen.logprob
         assert bytes(chosen.token_bytes).decode(errors="replace") == chosen.token
-    pieces = b"".join(bytes(event.logprobs[0].token_bytes) for event in tokens)
+    pieces = b"".join(bytes(chosen.token_bytes) for chosen in shown)
     assert pieces.decode(errors="replace") == "".join(event.text for event in tokens)
 
 
@@ -310,7 +311,7 @@ async def test_a_full_queue_is_429_with_a_time(config: WorkerConfig, picture: Ca
         )
         assert sorted(answer.status_code for answer in answers) == [200, 200, 429, 429]
         refused = next(answer for answer in answers if answer.status_code == 429)
-        assert refused.json()["message"].startswith("2 requests are running or waiting")
+        assert refused.json()["message"].startswith("2 answers are running or waiting")
         assert int(refused.headers["retry-after"]) >= 1
         assert (await worker.generate("hello")).status_code == 200
 
@@ -451,7 +452,7 @@ async def test_a_request_that_cannot_be_queued_ends_alone(
     def broken(*_: Any) -> None:
         raise RuntimeError("no such tokenizer")
 
-    monkeypatch.setattr("chiasm_worker.engine.engine.Detokenizer", broken)
+    monkeypatch.setattr("chiasm_worker.engine.engine.Answer", broken)
     (failure,) = events(await worker.generate("hello"))
     assert "failed on this request" in failure.error.message
     assert "Request same for all.0 cannot be queued" in caplog.text

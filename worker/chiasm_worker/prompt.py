@@ -27,6 +27,9 @@ from chiasm_worker.models.base import LoadedModel, PlacedItem
 from chiasm_worker.models.mask import MaskRule, bidirectional_spans, cross_spans
 from chiasm_worker.request import Prompt
 
+# What a template's expressions raise when a conversation is not of the shape it was written for.
+_TEMPLATE_FAULTS = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError)
+
 
 class PromptBuilder:
     """One model's template, tokenizer and position scheme."""
@@ -117,6 +120,12 @@ class PromptBuilder:
         except TemplateError as error:
             raise InvalidRequest(
                 f"The model's chat template refuses this conversation: {error}.", param="messages"
+            ) from error
+        except _TEMPLATE_FAULTS as error:
+            raise InvalidRequest(
+                "The model's chat template has no rule for this conversation; try fewer roles, one "
+                "turn after the other, or plain strings as content.",
+                param="messages",
             ) from error
         return rendered
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -46,8 +46,17 @@ class SamplingParams:
     temperature: float = 0.0
     top_p: float = 1.0
     top_k: int = 0
+    min_p: float = 0.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
     seed: int | None = None
+    min_tokens: int = 0
+    ignore_eos: bool = False
     stop: tuple[str, ...] = ()
+    stop_token_ids: frozenset[int] = frozenset()
+    include_stop: bool = False
     num_logprobs: int | None = None
 
 
@@ -94,6 +103,8 @@ class Request:
     params: SamplingParams
     chain: ContentChain
     table: BlockTable
+    # Which of the answers to one prompt this is.
+    choice: int = 0
 
     token_ids: list[int] = field(init=False)
     status: RequestStatus = RequestStatus.WAITING

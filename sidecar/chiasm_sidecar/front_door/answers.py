@@ -72,63 +72,84 @@ def _logprob_content(chosen: Iterable[ChosenLogprob]) -> list[dict[str, Any]]:
     ]
 
 
-def complete(head: AnswerHead, tokens: Sequence[TokenEvent], finish: FinishEvent) -> bytes:
-    """The whole answer as one chat.completion object."""
+def complete(head: AnswerHead, events: Sequence[TokenEvent | FinishEvent], usage: Usage) -> bytes:
+    """The whole answer as one chat.completion object, its choices in order."""
+    ends = sorted(
+        (event for event in events if isinstance(event, FinishEvent)), key=lambda end: end.index
+    )
+    tokens: dict[int, list[TokenEvent]] = {end.index: [] for end in ends}
+    for event in events:
+        if isinstance(event, TokenEvent):
+            tokens[event.index].append(event)
+    choices = [_choice(tokens[end.index], end) for end in ends]
+    return json.dumps(
+        {
+            **head.fields("chat.completion"),
+            "choices": choices,
+            "usage": usage_fields(usage),
+        }
+    ).encode()
+
+
+def _choice(tokens: Sequence[TokenEvent], end: FinishEvent) -> dict[str, Any]:
     logprobs = None
     if any(event.logprobs is not None for event in tokens):
         content = [entry for event in tokens for entry in _logprob_content(event.logprobs or ())]
         logprobs = {"content": content, "refusal": None}
     text = "".join(event.text for event in tokens)
-    choice = {
-        "index": 0,
+    return {
+        "index": end.index,
         "message": {"role": "assistant", "content": text, "refusal": None},
         "logprobs": logprobs,
-        "finish_reason": finish.reason,
+        "finish_reason": end.reason,
+        "stop_reason": end.stop_reason,
     }
-    return json.dumps(
-        {
-            **head.fields("chat.completion"),
-            "choices": [choice],
-            "usage": usage_fields(finish.usage),
-        }
-    ).encode()
 
 
 class EventStream:
-    """Encodes the events of one streamed answer."""
+    """Encodes the events of one streamed answer, its choices interleaved as they come."""
 
-    def __init__(self, head: AnswerHead, include_usage: bool) -> None:
+    def __init__(self, head: AnswerHead, include_usage: bool, num_choices: int = 1) -> None:
         self._head = head.fields("chat.completion.chunk")
         self._include_usage = include_usage
         opening = json.dumps(self._head)[:-1]
-        self._prefix = f'data: {opening}, "choices": [{{"index": 0, "delta": '
+        self._prefixes = [
+            f'data: {opening}, "choices": [{{"index": {index}, "delta": '
+            for index in range(num_choices)
+        ]
         usage = ', "usage": null' if include_usage else ""
         self._suffix = f"}}]{usage}}}\n\n"
         self._plain_suffix = f'}}, "logprobs": null, "finish_reason": null{self._suffix}'
 
-    def _chunk(self, delta: str, rest: str) -> str:
-        return f"{self._prefix}{delta}, {rest}{self._suffix}"
+    def _chunk(self, index: int, delta: str, rest: str) -> str:
+        return f"{self._prefixes[index]}{delta}, {rest}{self._suffix}"
 
     def first(self) -> bytes:
-        """The chunk that carries the role."""
+        """The chunks that carry the role, one for each choice."""
         delta = '{"role": "assistant", "content": ""}'
-        return self._chunk(delta, '"logprobs": null, "finish_reason": null').encode()
+        rest = '"logprobs": null, "finish_reason": null'
+        chunks = [self._chunk(index, delta, rest) for index in range(len(self._prefixes))]
+        return "".join(chunks).encode()
 
     def token(self, event: TokenEvent) -> bytes:
         """One piece of text; nothing when it adds neither text nor log-probabilities."""
-        if event.logprobs is None:
+        if not event.logprobs:
             if not event.text:
                 return b""
-            text = json.dumps(event.text)
-            return f'{self._prefix}{{"content": {text}{self._plain_suffix}'.encode("ascii")
+            text, prefix = json.dumps(event.text), self._prefixes[event.index]
+            return f'{prefix}{{"content": {text}{self._plain_suffix}'.encode("ascii")
         delta = json.dumps({"content": event.text})
         logprobs = json.dumps({"content": _logprob_content(event.logprobs), "refusal": None})
-        return self._chunk(delta, f'"logprobs": {logprobs}, "finish_reason": null').encode()
+        rest = f'"logprobs": {logprobs}, "finish_reason": null'
+        return self._chunk(event.index, delta, rest).encode()
 
     def finish(self, event: FinishEvent) -> bytes:
-        """Why it ended, the usage where asked for, and the end mark."""
-        rest = f'"logprobs": null, "finish_reason": "{event.reason}"'
-        data = self._chunk("{}", rest)
+        """Why a choice ended; behind the last one the usage where asked for, and the end mark."""
+        stop_reason = json.dumps(event.stop_reason)
+        rest = f'"logprobs": null, "finish_reason": "{event.reason}", "stop_reason": {stop_reason}'
+        data = self._chunk(event.index, "{}", rest)
+        if event.usage is None:
+            return data.encode()
         if self._include_usage:
             usage = usage_fields(event.usage)
             data += f"data: {json.dumps({**self._head, 'choices': [], 'usage': usage})}\n\n"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeVar
 
 from chiasm_contract.config import SidecarConfig
 from chiasm_contract.errors import ChiasmError, UnknownModel
@@ -20,6 +21,7 @@ from chiasm_sidecar.metrics import CONTENT_TYPE, Metrics
 from chiasm_sidecar.readiness import Readiness
 from chiasm_sidecar.worker_client import WorkerClient
 
+_Handler = TypeVar("_Handler", bound=Callable[..., Awaitable[Response]])
 _REQUEST_SCHEMA = {
     "requestBody": {
         "required": True,
@@ -65,12 +67,12 @@ def create_app(
             "permission": [],
         }
 
-    @app.get("/v1/models")
+    @_get(app, "/v1/models")
     async def models() -> Response:
         """The one model of this pod."""
         return _json({"object": "list", "data": [model_fields()]})
 
-    @app.get("/v1/models/{model_id:path}")
+    @_get(app, "/v1/models/{model_id:path}")
     async def model(model_id: str) -> Response:
         """The model by its name."""
         fields = model_fields()
@@ -80,12 +82,12 @@ def create_app(
             )
         return _json(fields)
 
-    @app.get("/health")
+    @_get(app, "/health")
     async def health() -> Response:
         """Alive: this process answers."""
         return Response()
 
-    @app.get("/ready")
+    @_get(app, "/ready")
     async def ready() -> Response:
         """Whether to send requests here, and why not."""
         state = readiness.state
@@ -105,7 +107,7 @@ def create_metrics_app(worker: WorkerClient, readiness: Readiness, metrics: Metr
     """What Prometheus and the operator read."""
     app = _bare("Chiasm metrics")
 
-    @app.get("/metrics")
+    @_get(app, "/metrics")
     async def exposition() -> Response:
         """Everything this pod counts; without the worker's part while the worker is away."""
         try:
@@ -114,12 +116,23 @@ def create_metrics_app(worker: WorkerClient, readiness: Readiness, metrics: Metr
             worker_text = ""
         return Response(metrics.exposition(worker_text), headers={"content-type": CONTENT_TYPE})
 
-    @app.get("/state")
+    @_get(app, "/state")
     async def state() -> Response:
         """The pod's state and identity."""
         return Response(readiness.state.model_dump_json(), media_type="application/json")
 
     return app
+
+
+def _get(app: FastAPI, path: str) -> Callable[[_Handler], _Handler]:
+    """Answers GET, and HEAD the way HTTP wants it: the same head without a body."""
+
+    def register(handler: _Handler) -> _Handler:
+        app.get(path)(handler)
+        app.head(path, include_in_schema=False)(handler)
+        return handler
+
+    return register
 
 
 def _bare(title: str) -> FastAPI:

@@ -143,7 +143,8 @@ class ChatEndpoint:
                 held.release()
                 answer = AnswerHead(exchange.answer_id, self._config.model_id, identity.compute_fp)
                 if prepared.stream:
-                    encoder = EventStream(answer, prepared.include_usage)
+                    num_choices = prepared.sampling.n
+                    encoder = EventStream(answer, prepared.include_usage, num_choices)
                     await self._stream(exchange, batches, encoder, waiting)
                 else:
                     await self._collect(exchange, batches, answer, waiting)
@@ -159,33 +160,33 @@ class ChatEndpoint:
                 if isinstance(event, TokenEvent):
                     pieces.append(encoder.token(event))
                 else:
-                    exchange.finish = event
+                    exchange.note_finish(event)
                     pieces.append(encoder.finish(event))
-                    waiting.end()
+            if exchange.is_complete:
+                waiting.end()
             last_text = self._observe(exchange, batch, last_text)
             if not exchange.response_started:
                 pieces.insert(0, encoder.first())
                 await exchange.start_stream()
             data = b"".join(pieces)
             if data:
-                await exchange.send_events(data, more=exchange.finish is None)
+                await exchange.send_events(data, more=not exchange.is_complete)
 
     async def _collect(
         self, exchange: Exchange, batches: Batches, answer: AnswerHead, waiting: Waiting
     ) -> None:
         """Gather the whole answer and send it at once."""
-        tokens: list[TokenEvent] = []
+        events: list[TokenEvent | FinishEvent] = []
         last_text = 0.0
         async for batch in batches:
             last_text = self._observe(exchange, batch, last_text)
+            events += batch
             for event in batch:
-                if isinstance(event, TokenEvent):
-                    tokens.append(event)
-                else:
-                    exchange.finish = event
-        if exchange.finish is None:
+                if isinstance(event, FinishEvent):
+                    exchange.note_finish(event)
+        if exchange.usage is None:
             raise ChiasmError("The answer has no end; this is a bug.")
-        data = complete(answer, tokens, exchange.finish)
+        data = complete(answer, events, exchange.usage)
         waiting.end()
         await exchange.send_json(200, data)
 
@@ -214,9 +215,9 @@ class ChatEndpoint:
         self._metrics.count(
             "chiasm_sidecar_requests_total", code=str(exchange.status), modality=exchange.modality
         )
-        finish = exchange.finish
-        if finish is not None and exchange.status == HTTPStatus.OK:
-            self._metrics.finished(finish.reason, finish.usage)
+        finish, usage = exchange.finish, exchange.usage
+        if finish is not None and usage is not None and exchange.status == HTTPStatus.OK:
+            self._metrics.finished(finish.reason, usage)
             self._metrics.request_latency.observe(seconds)
         if self._config.access_log:
             access.info("chat", extra={"fields": exchange.log_fields(seconds)})

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 
 from chiasm_contract.errors import ChiasmError
-from chiasm_contract.messages import FinishEvent
+from chiasm_contract.messages import FinishEvent, Usage
 from starlette.types import Receive, Send
 
 from chiasm_sidecar.front_door import faults
@@ -36,8 +36,18 @@ class Exchange:
     status: int = int(HTTPStatus.OK)
     modality: str = "unknown"
     user: str | None = None
-    finish: FinishEvent | None = None
+    finish: FinishEvent | None = None  # of the choice that ended last
+    usage: Usage | None = None
     response_started: bool = False
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every choice of the answer has ended."""
+        return self.usage is not None
+
+    def note_finish(self, event: FinishEvent) -> None:
+        """A choice has ended."""
+        self.finish, self.usage = event, event.usage
 
     async def start_stream(self) -> None:
         """Send the head of a stream of events."""
@@ -72,8 +82,8 @@ class Exchange:
             "modality": self.modality,
             "seconds": round(seconds, 4),
         }
-        if self.finish is not None:
-            fields |= self.finish.usage.model_dump()
+        if self.usage is not None:
+            fields |= self.usage.model_dump()
         if self.user is not None:
             fields["user"] = self.user
         return fields

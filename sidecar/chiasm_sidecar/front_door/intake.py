@@ -17,11 +17,11 @@ from chiasm_contract.messages import (
     ChatMessage,
     ContentPart,
     ImagePart,
-    Sampling,
     TextPart,
     VideoPart,
     media_phrase,
 )
+from chiasm_contract.sampling import Sampling
 from pydantic import ValidationError
 
 from chiasm_sidecar.front_door import schema
@@ -36,6 +36,9 @@ from chiasm_sidecar.front_door.media import (
 Modality = Literal["text", "image", "video", "audio", "mixed"]
 _KINDS: dict[str, MediaKind] = {"image_url": "image", "video_url": "video", "input_audio": "audio"}
 _PARTS = {"image": ImagePart, "video": VideoPart, "audio": AudioPart}
+
+# Fields that mean the same on both sides.
+_PASSED_ON = Sampling.model_fields.keys() & schema.ChatRequest.model_fields.keys()
 
 
 @dataclass
@@ -60,7 +63,7 @@ def prepare(body: bytes, model_id: str, limits: MediaLimits) -> Prepared:
     try:
         request = schema.ChatRequest.model_validate_json(body)
     except ValidationError as error:
-        raise from_validation(error, schema.ChatRequest.model_fields) from None
+        raise from_validation(error, schema.ChatRequest) from None
     if request.model != model_id:
         raise UnknownModel(
             f"Model {request.model[:200]!r} is not served here; use {model_id!r}.", param="model"
@@ -139,14 +142,13 @@ def _modality(media: list[MediaFile]) -> Modality:
 
 
 def _sampling(request: schema.ChatRequest) -> Sampling:
+    """What the worker is told; a field that is absent keeps the contract's default."""
+    given = {name: getattr(request, name) for name in _PASSED_ON}
     stop = request.stop
-    defaults = Sampling()
-    return Sampling(
-        temperature=defaults.temperature if request.temperature is None else request.temperature,
-        top_p=defaults.top_p if request.top_p is None else request.top_p,
-        top_k=max(request.top_k or 0, 0),
-        seed=request.seed,
-        max_tokens=request.max_completion_tokens or request.max_tokens,
-        stop=() if stop is None else (stop,) if isinstance(stop, str) else tuple(stop),
-        logprobs=(request.top_logprobs or 0) if request.logprobs else None,
-    )
+    given |= {
+        "top_k": max(request.top_k or 0, 0),
+        "max_tokens": request.max_completion_tokens or request.max_tokens,
+        "stop": (stop,) if isinstance(stop, str) else stop,
+        "logprobs": (request.top_logprobs or 0) if request.logprobs else None,
+    }
+    return Sampling(**{name: value for name, value in given.items() if value is not None})

@@ -1,16 +1,18 @@
 """What `POST /v1/chat/completions` accepts.
 
 A field is here because it has an effect, or because its neutral value says what happens anyway
-(`n: 1`). Any other value of a neutral field, and any field that is not here, is refused by name:
-nothing is accepted and ignored. Sizes of pictures and numbers of tokens are judged later.
+(`store: false`). Any other value of a neutral field, and any field that is not here, is refused by
+name: nothing is accepted and ignored. Sizes of pictures and numbers of tokens are judged later.
 
 Tags of unions are written `<tag>`, so that `faults` can leave them out of a field's path.
 """
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any, Literal
 
+from chiasm_contract import sampling as limits
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -24,8 +26,7 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
-MAX_STOP_SEQUENCES = 4
-MAX_LOGPROBS = 20
+from chiasm_sidecar.front_door.allowed import in_words
 
 ROLES = ("system", "developer", "user", "assistant")
 
@@ -44,13 +45,13 @@ class _Neutral:
     def __call__(self, given: object) -> object:
         if any(_equal(given, allowed) for allowed in self.allowed):
             return given
-        shown = "not empty" if isinstance(given, dict | list) else repr(given)
+        shown = "not empty" if isinstance(given, dict | list) else json.dumps(given)
         raise PydanticCustomError(
             "unsupported",
             "is {given}, which has no effect here; leave it out{choice}",
             {
                 "given": shown if len(shown) <= 80 else shown[:77] + "...",
-                "choice": "".join(f" or send {value!r}" for value in self.allowed[1:]),
+                "choice": "".join(f" or send {json.dumps(value)}" for value in self.allowed[1:]),
             },
         )
 
@@ -214,11 +215,13 @@ Message = Annotated[
     ),
 ]
 
-StopSequence = Annotated[str, StringConstraints(min_length=1, max_length=1000)]
+StopString = Annotated[
+    str, StringConstraints(min_length=1, max_length=limits.MAX_STOP_STRING_CHARS)
+]
 Stop = Annotated[
-    Annotated[StopSequence, Tag("<words>")]
+    Annotated[StopString, Tag("<words>")]
     | Annotated[
-        list[StopSequence], Tag("<parts>"), Field(min_length=1, max_length=MAX_STOP_SEQUENCES)
+        list[StopString], Tag("<parts>"), Field(min_length=1, max_length=limits.MAX_STOP_STRINGS)
     ],
     Discriminator(
         _tag_of_content,
@@ -226,7 +229,10 @@ Stop = Annotated[
         custom_error_message="must be a string or a list of strings",
     ),
 ]
-MaxTokens = Annotated[int, Field(ge=1, le=2**31 - 1)]
+MaxTokens = Annotated[int, Field(ge=1, le=limits.MAX_TOKENS)]
+Penalty = Annotated[float, Field(ge=-limits.MAX_PENALTY, le=limits.MAX_PENALTY)]
+# JSON's keys are strings.
+BiasedToken = Annotated[str, StringConstraints(pattern=r"^(0|[1-9][0-9]{0,8})$")]
 
 
 class StreamOptions(_Part):
@@ -255,23 +261,77 @@ class ChatRequest(BaseModel):
     max_completion_tokens: MaxTokens | None = Field(
         default=None, description="The newer name of max_tokens."
     )
-    temperature: Annotated[float, Field(ge=0, le=2)] | None = Field(
+    temperature: Annotated[float, Field(ge=0, le=limits.MAX_TEMPERATURE)] | None = Field(
         default=None, description="0 always takes the likeliest token; absent: 1."
     )
     top_p: Annotated[float, Field(gt=0, le=1)] | None = Field(
         default=None,
         description="Choose among the likeliest tokens whose probabilities add up to this.",
     )
-    top_k: Annotated[int, Field(ge=-1, le=2**31 - 1)] | None = Field(
+    top_k: Annotated[int, Field(ge=-1, le=limits.MAX_TOKENS)] | None = Field(
         default=None,
-        description="Choose among this many of the likeliest tokens; 0 and -1: no limit. Not "
-        "OpenAI's, but many servers have it.",
+        description="Choose among this many of the likeliest tokens; 0 and -1: no limit.",
     )
-    seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = Field(
-        default=None, description="The same seed and request give the same answer."
+    min_p: Annotated[float, Field(ge=0, le=1)] | None = Field(
+        default=None,
+        description="Choose among the tokens at least this share as likely as the likeliest.",
+    )
+    presence_penalty: Penalty | None = Field(
+        default=None, description="Taken from the logit of every token that the answer holds."
+    )
+    frequency_penalty: Penalty | None = Field(
+        default=None,
+        description="Taken from a token's logit for each time that the answer holds it.",
+    )
+    repetition_penalty: (
+        Annotated[float, Field(ge=limits.MIN_REPETITION_PENALTY, le=limits.MAX_REPETITION_PENALTY)]
+        | None
+    ) = Field(
+        default=None,
+        description="Divides the positive and multiplies the negative logits of tokens that "
+        "prompt or answer hold; 1: no effect.",
+    )
+    logit_bias: (
+        Annotated[dict[BiasedToken, limits.Bias], Field(max_length=limits.MAX_BIASED_TOKENS)] | None
+    ) = Field(
+        default=None,
+        description="Token id -> what is added to its logit, -100 to 100.",
+        json_schema_extra=in_words(
+            f"an object of up to {limits.MAX_BIASED_TOKENS} token ids, each with a number from "
+            f"{-limits.MAX_BIAS:g} to {limits.MAX_BIAS:g}"
+        ),
+    )
+    n: Annotated[int, Field(ge=1, le=limits.MAX_CHOICES)] | None = Field(
+        default=None,
+        description="How many answers to the one prompt, which is computed once; absent: 1.",
+    )
+    seed: Annotated[int, Field(ge=-(2**63), le=2**63 - 1)] | None = Field(
+        default=None, description="The same seed and request give the same answers."
     )
     stop: Stop | None = Field(
-        default=None, description="Up to four texts before which the answer ends."
+        default=None,
+        description="Up to four texts before which the answer ends.",
+        json_schema_extra=in_words(
+            f"a string of 1 to {limits.MAX_STOP_STRING_CHARS} characters, or a list of 1 to "
+            f"{limits.MAX_STOP_STRINGS} of them"
+        ),
+    )
+    stop_token_ids: (
+        Annotated[list[limits.TokenId], Field(max_length=limits.MAX_STOP_TOKENS)] | None
+    ) = Field(
+        default=None,
+        description="Tokens before which the answer ends.",
+        json_schema_extra=in_words(f"a list of up to {limits.MAX_STOP_TOKENS} token ids"),
+    )
+    include_stop_str_in_output: bool | None = Field(
+        default=None, description="Keep in the answer what ended it by stop or stop_token_ids."
+    )
+    min_tokens: Annotated[int, Field(ge=0, le=limits.MAX_TOKENS)] | None = Field(
+        default=None,
+        description="Before this many tokens nothing but max_tokens ends the answer.",
+    )
+    ignore_eos: bool | None = Field(
+        default=None, description="Go on behind the model's own end token."
     )
     stream: bool | None = Field(default=None, description="Send the answer as it comes.")
     stream_options: StreamOptions | None = Field(
@@ -280,19 +340,15 @@ class ChatRequest(BaseModel):
     logprobs: bool | None = Field(
         default=None, description="Report how likely each token of the answer was."
     )
-    top_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = Field(
+    top_logprobs: Annotated[int, Field(ge=0, le=limits.MAX_LOGPROBS)] | None = Field(
         default=None, description="With logprobs: this many alternatives beside each token."
     )
     user: Annotated[str, StringConstraints(pattern=r"^[ -~]{1,128}$")] | None = Field(
-        default=None, description="Written to the access log, where that is on."
+        default=None,
+        description="Written to the access log, where that is on.",
+        json_schema_extra=in_words("1 to 128 printable ASCII characters"),
     )
 
-    n: Annotated[Any, neutral(1)] = None
-    presence_penalty: Annotated[Any, neutral(0)] = None
-    frequency_penalty: Annotated[Any, neutral(0)] = None
-    repetition_penalty: Annotated[Any, neutral(1)] = None
-    min_p: Annotated[Any, neutral(0)] = None
-    logit_bias: Annotated[Any, neutral({})] = None
     response_format: Annotated[Any, neutral({"type": "text"})] = None
     tools: AbsentList = None
     tool_choice: Annotated[Any, neutral("none", "auto")] = None
@@ -304,16 +360,25 @@ class ChatRequest(BaseModel):
 
     @model_validator(mode="after")
     def _fields_agree(self) -> ChatRequest:
-        both = (self.max_tokens, self.max_completion_tokens)
-        if None not in both and both[0] != both[1]:
-            raise PydanticCustomError(
-                "conflict",
-                "max_tokens is {old} and max_completion_tokens is {new}; they mean the same, "
+        old, new = self.max_tokens, self.max_completion_tokens
+        if None not in (old, new) and old != new:
+            raise _conflict(
+                "max_completion_tokens",
+                f"max_tokens is {old} and max_completion_tokens is {new}; they mean the same, "
                 "send one of them",
-                {"old": both[0], "new": both[1]},
             )
         if self.stream_options is not None and not self.stream:
-            raise PydanticCustomError("conflict", "stream_options needs stream: true")
+            raise _conflict("stream_options", "stream_options needs stream: true")
         if self.top_logprobs is not None and not self.logprobs:
-            raise PydanticCustomError("conflict", "top_logprobs needs logprobs: true")
+            raise _conflict("top_logprobs", "top_logprobs needs logprobs: true")
+        most, least = new or old, self.min_tokens
+        if most is not None and least is not None and least > most:
+            raise _conflict(
+                "min_tokens", f"min_tokens is {least}, but max_tokens is {most}; send at most that"
+            )
         return self
+
+
+def _conflict(param: str, words: str) -> PydanticCustomError:
+    """Two fields that do not go together; `param` is the one to change."""
+    return PydanticCustomError("conflict", "{words}", {"param": param, "words": words})

@@ -19,8 +19,10 @@ def tokenizer(prepared: Callable[[str], Prepared]) -> Any:
     return prepared("qwen3-grouped").model.processor.tokenizer
 
 
-def deltas(tokenizer: Any, token_ids: Sequence[int], stops: Sequence[str] = ()) -> list[str]:
-    detokenizer = Detokenizer(tokenizer, stops)
+def deltas(
+    tokenizer: Any, token_ids: Sequence[int], stops: Sequence[str] = (), **options: Any
+) -> list[str]:
+    detokenizer = Detokenizer(tokenizer, stops, **options)
     parts = []
     for token_id in token_ids:
         parts.append(detokenizer.push(token_id))
@@ -56,6 +58,24 @@ def test_a_held_back_beginning_is_sent_at_the_end(tokenizer: Any):
     assert deltas(tokenizer, tokenizer.encode("xEN"), ["END"])[-1] == "EN"
 
 
+def test_a_stop_string_may_stay_in_the_answer(tokenizer: Any):
+    token_ids = tokenizer.encode("x END. y")
+    assert "".join(deltas(tokenizer, token_ids, ["END."], include_stop=True)) == "x END."
+
+
+def test_a_stop_string_within_the_first_tokens_does_not_count(tokenizer: Any):
+    token_ids = tokenizer.encode("aENDbENDc")
+    assert len(token_ids) == 9, "a token for each letter"
+    for min_tokens, seen in [(0, "a"), (3, "a"), (4, "aENDb"), (7, "aENDb"), (8, "aENDbENDc")]:
+        parts = deltas(tokenizer, token_ids, ["END"], min_tokens=min_tokens)
+        assert "".join(parts) == seen
+
+
+def test_a_stop_string_may_end_within_a_character_of_several_tokens(tokenizer: Any):
+    assert deltas(tokenizer, tokenizer.encode("a😀b"), ["😀"]) == ["a", "", "", "", "", ""]
+    assert deltas(tokenizer, tokenizer.encode("a😀é"), ["😀é"]) == ["a"] + [""] * 7
+
+
 TEXT = st.text(st.sampled_from("ab é😀\u0301家th"), max_size=20)
 
 
@@ -66,6 +86,20 @@ def test_all_deltas_are_the_text_before_the_first_stop(text: str, stops: list[st
     places = [text.find(stop) for stop in stops if stop in text]
     seen = "".join(deltas(tokenizer, tokenizer.encode(text), stops))
     assert seen == (text[: min(places)] if places else text)
+
+
+STOPS = st.lists(st.text(st.sampled_from("abth😀"), min_size=1, max_size=4), max_size=3)
+
+
+@given(text=TEXT, stops=STOPS, include=st.booleans())
+def test_no_stop_string_is_ever_sent_in_part(
+    text: str, stops: list[str], include: bool, tokenizer: Any
+):
+    """Whatever was sent at any moment is a prefix of the answer, and stops nowhere inside."""
+    parts = deltas(tokenizer, tokenizer.encode(text), stops, include_stop=include)
+    ends = [(text.find(stop) + len(stop), text.find(stop)) for stop in stops if stop in text]
+    end, start = min(ends, default=(len(text), len(text)))
+    assert "".join(parts) == text[: end if include else start]
 
 
 @given(token_ids=st.lists(st.integers(0, 265), max_size=30))

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 import torch
 from chiasm_contract.errors import InvalidRequest, RequestTooLarge
+from chiasm_worker.engine.answer import Piece
 from chiasm_worker.engine.engine import Engine, Progress
+from chiasm_worker.engine.sampler import SampledToken
 from chiasm_worker.equality import Conversation, Prepared, ask
 from chiasm_worker.request import FinishReason, SamplingParams
 
@@ -71,25 +73,70 @@ def test_an_end_token_ends_a_request(model: Prepared):
     assert progress[-1].finish_reason is FinishReason.STOP
 
 
-def test_a_seed_repeats_an_answer_in_any_company(model: Prepared):
-    params = {"temperature": 1.0, "seed": 3}
-    alone = [p.token_id for p in run(model, model.engine(), ask("hello"), **params)]
-    engine = model.engine(max_num_batched_tokens=9)
-    for i in range(3):
-        model.add(engine, f"x{i}", ask(f"other {i}"), SamplingParams(9, temperature=1.0))
-    crowded = [
-        p.token_id for p in run(model, engine, ask("hello"), **params) if p.request_id == "a"
-    ]
-    assert crowded == alone
-    other = run(model, model.engine(), ask("hello"), temperature=1.0, seed=4)
-    assert [p.token_id for p in other] != alone
+SEEDED: list[dict[str, Any]] = [
+    {"temperature": 1.0},
+    {"temperature": 1.4, "top_p": 0.9, "top_k": 40, "min_p": 0.01},
+    {"temperature": 0.8, "presence_penalty": 1.0, "frequency_penalty": 0.5,
+     "repetition_penalty": 1.3, "logit_bias": {70: 3.0}, "min_tokens": 20},
+    {"temperature": 0.0, "frequency_penalty": 2.0},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("fields", SEEDED, ids=str)
+def test_a_seed_repeats_an_answer_in_any_company(
+    fields: dict[str, Any], model: Prepared, picture: Callable[..., bytes]
+):
+    params = {"seed": 3, "max_tokens": 60, "ignore_eos": True, **fields}
+    talk = ask("hello, what is this?", [picture(1)])
+    alone = [p.token_id for p in run(model, model.engine(), talk, **params)]
+
+    def crowded(engine: Engine, count: int) -> list[int | None]:
+        for i in range(count):
+            other = SamplingParams(60, temperature=1.0, ignore_eos=True)
+            model.add(engine, f"x{i}", ask(f"other {i}", [picture(i)]), other)
+        return [p.token_id for p in run(model, engine, talk, **params) if p.request_id == "a"]
+
+    chunked = model.engine(max_num_batched_tokens=9)
+    assert crowded(chunked, 3) == alone
+    assert crowded(chunked, 1) == alone, "from the cache"
+    small = model.engine(kv_cache_bytes=2**20, block_size=64, max_model_len=256)
+    assert crowded(small, 12) == alone
+    assert small.scheduler.counters.num_preemptions > 0
+    other_seed = [p.token_id for p in run(model, model.engine(), talk, **params | {"seed": 4})]
+    assert (other_seed == alone) is (fields["temperature"] == 0)
+
+
+def test_nothing_of_the_prompt_ends_an_answer(model: Prepared):
+    prompt, _ = model.prompt(ask("END"))
+    last = prompt.token_ids[-1]
+    want = [p.token_id for p in run(model, model.engine(), ask("END"))]
+    progress = run(
+        model, model.engine(), ask("END"), stop=("END",),
+        stop_token_ids=frozenset(prompt.token_ids) - set(want),
+    )  # fmt: skip
+    assert last not in want
+    assert [p.token_id for p in progress] == want
+    assert progress[-1].finish_reason is FinishReason.LENGTH
+
+
+def test_a_stop_token_says_so(model: Prepared):
+    whole = run(model, model.engine(), ask("hello"))
+    stop = whole[3].token_id
+    assert stop is not None
+    progress = run(model, model.engine(), ask("hello"), stop_token_ids=frozenset({stop}))
+    place = [p.token_id for p in whole].index(stop)
+    assert (len(progress), progress[-1].stop_reason) == (place + 1, stop)
+    before = [p.token_id for p in whole[:place]]
+    text = model.model.processor.tokenizer.decode(before, skip_special_tokens=True)
+    assert "".join(p.text for p in progress) == text
 
 
 def test_logprobs_are_those_of_the_greedy_choice(model: Prepared):
     for progress in run(model, model.engine(), ask("hello"), num_logprobs=3):
-        assert progress.logprobs is not None
-        assert progress.logprobs.top_ids[0] == progress.token_id
-        assert progress.logprobs.logprob == progress.logprobs.top_logprobs[0] <= 0
+        for token in progress.shown:
+            assert token.logprobs is not None
+            assert token.logprobs.top_ids[0] == token.token_id
+            assert token.logprobs.logprob == token.logprobs.top_logprobs[0] <= 0
 
 
 def test_too_long_is_the_clients_fault(model: Prepared):
@@ -155,10 +202,10 @@ def test_an_answer_that_cannot_be_written_ends_alone(
     engine = model.engine()
     model.add(engine, "bad", ask("other"), SamplingParams(12))
 
-    def broken(token_id: int) -> str:
+    def broken(token: SampledToken) -> Piece:
         raise RuntimeError("no such character")
 
-    monkeypatch.setattr(engine._live["bad"].detokenizer, "push", broken)
+    monkeypatch.setattr(engine._live["bad"].answer, "push", broken)
     progress = run(model, engine, ask("hello"))
     assert [p.failed for p in progress if p.request_id == "bad"] == [True]
     assert [p.token_id for p in progress if p.request_id == "a"] == alone

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import wave
 
@@ -10,9 +11,11 @@ import numpy as np
 import pytest
 import transformers as tf
 from chiasm_contract.config import AudioLimits
-from chiasm_contract.errors import InvalidRequest, RequestTooLarge
+from chiasm_contract.errors import ClientFault, InvalidRequest, RequestTooLarge
 from chiasm_worker.modality.audio import CanonicalAudio, SoundForm, decode_audio
 from chiasm_worker.models.tiny.clips import write_sound
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 FORM = SoundForm(16_000, 30.0)
 SOUND = write_sound(1)
@@ -46,6 +49,9 @@ def stereo(left: bytes, right: bytes) -> bytes:
         file.setframerate(16_000)
         file.writeframes(both.astype("<i2").tobytes())
     return buffer.getvalue()
+
+
+SMALL = {False: write_sound(1, 0.2), True: flac(write_sound(1, 0.2))}
 
 
 def test_samples_are_what_the_file_says():
@@ -96,6 +102,33 @@ def test_a_truncated_sound_is_refused(data: bytes, share: float):
 def test_what_is_no_sound_is_the_clients_fault(data: bytes, message: str):
     with pytest.raises(InvalidRequest, match=message):
         decoded(data)
+
+
+@given(
+    is_flac=st.booleans(),
+    changes=st.lists(st.tuples(st.integers(0, 2000), st.integers(1, 255)), max_size=4),
+    kept=st.floats(0, 1),
+)
+@settings(max_examples=150, deadline=None)
+def test_spoilt_files_are_sounds_or_the_clients_fault(
+    is_flac: bool, changes: list[tuple[int, int]], kept: float
+):
+    data = bytearray(SMALL[is_flac])
+    for place, mask in changes:
+        data[place % len(data)] ^= mask
+    audio = None
+    with contextlib.suppress(ClientFault):
+        audio = decoded(bytes(data[: round(len(data) * kept)]))
+    assert audio is None or (len(audio.samples) > 0 and np.isfinite(audio.samples).all())
+
+
+def test_formats_beyond_any_recorder_are_refused():
+    fast, many = bytearray(SOUND), bytearray(SOUND)
+    fast[27] ^= 83  # samples a second
+    many[23] ^= 20  # channels
+    for data in (fast, many):
+        with pytest.raises(InvalidRequest, match=r"are supported|cannot be decoded"):
+            decoded(bytes(data))
 
 
 def test_limits():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import struct
 from collections.abc import Sequence
@@ -10,11 +11,17 @@ import av
 import numpy as np
 import pytest
 from chiasm_contract.config import VideoLimits
-from chiasm_contract.errors import InvalidRequest, RequestTooLarge
+from chiasm_contract.errors import ClientFault, InvalidRequest, RequestTooLarge
 from chiasm_worker.modality.video import CanonicalVideo, VideoTimes, decode_video
 from chiasm_worker.models.tiny.clips import write_clip
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 CLIP = write_clip(1)
+SMALL = {
+    kind: write_clip(1, 6, size=(32, 32), kind=kind)
+    for kind in (("mp4", "mpeg4"), ("webm", "libvpx"), ("matroska", "libx264"))
+}
 KINDS = [
     ("mp4", "mpeg4"), ("mp4", "libx264"), ("mp4", "libx265"), ("mov", "libx264"),
     ("matroska", "libx264"), ("webm", "libvpx"), ("webm", "libvpx-vp9"), ("webm", "libsvtav1"),
@@ -110,6 +117,24 @@ def test_what_is_no_video_is_the_clients_fault(data: bytes, message: str):
         decoded(data)
     assert error.value.param == "videos[0]"
     assert "Errno" not in str(error.value)
+
+
+@given(
+    kind=st.sampled_from([("mp4", "mpeg4"), ("webm", "libvpx"), ("matroska", "libx264")]),
+    changes=st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(1, 255)), max_size=4),
+    kept=st.floats(0, 1),
+)
+@settings(max_examples=150, deadline=None)
+def test_spoilt_files_are_videos_or_the_clients_fault(
+    kind: tuple[str, str], changes: list[tuple[float, int]], kept: float
+):
+    data = bytearray(SMALL[kind])
+    for place, mask in changes:
+        data[int(place * len(data))] ^= mask
+    video = None
+    with contextlib.suppress(ClientFault):
+        video = decoded(bytes(data[: round(len(data) * kept)]))
+    assert video is None or len(video.frames) == len(video.indices) >= 1
 
 
 def test_a_file_without_pictures_is_refused():

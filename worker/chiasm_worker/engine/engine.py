@@ -1,7 +1,7 @@
 """The engine: requests in, one `step` at a time, progress out.
 
 Synchronous and single-threaded; whoever owns it calls `step` from one thread. Ties the scheduler
-(which chunk), the runner (which numbers) and each request's detokenizer (which text) together.
+(which chunk), the runner (which numbers) and each request's answer (which text) together.
 
 Must not know: HTTP, asyncio, pictures' bytes.
 """
@@ -19,10 +19,11 @@ from chiasm_contract.config import EngineLimits
 from chiasm_contract.errors import InvalidRequest, InvariantError, RequestTooLarge
 
 from chiasm_worker.attention.reference import ReferenceAttention
+from chiasm_worker.engine.answer import Answer, end_token_ids
 from chiasm_worker.engine.arena import Arena
-from chiasm_worker.engine.detokenizer import Detokenizer
+from chiasm_worker.engine.choices import HeldChoices
 from chiasm_worker.engine.runner import EncoderInputs, Runner
-from chiasm_worker.engine.sampler import RowSampler, SampledToken, TopLogprobs
+from chiasm_worker.engine.sampler import RowSampler, SampledToken
 from chiasm_worker.kvcache.block_pool import BlockPool
 from chiasm_worker.kvcache.block_table import BlockTable
 from chiasm_worker.kvcache.media_cache import MediaCache
@@ -52,10 +53,13 @@ class Progress:
     request_id: str
     token_id: int | None
     text: str
-    logprobs: TopLogprobs | None = None
+    # Tokens whose text is now certain, with their log probabilities where asked for.
+    shown: tuple[SampledToken, ...] = ()
     finish_reason: FinishReason | None = None
+    stop_reason: str | int | None = None
     usage: RequestUsage | None = None
     failed: bool = False
+    choice: int = 0
 
 
 @dataclass(slots=True)
@@ -76,7 +80,7 @@ class EngineTotals:
 class _Live:
     request: Request
     inputs: Sequence[EncoderInputs]
-    detokenizer: Detokenizer
+    answer: Answer
 
 
 class Engine:
@@ -114,6 +118,7 @@ class Engine:
         self._tokenizer: Any = model.processor.tokenizer
         self._live: dict[str, _Live] = {}
         self._samplers: dict[str, RowSampler] = {}
+        self._held = HeldChoices()
 
     @property
     def has_requests(self) -> bool:
@@ -128,7 +133,9 @@ class Engine:
         fitting = self.scheduler.max_blocks(prompt) * self.spec.block_size
         return min(self.limits.max_model_len, fitting) - len(prompt.token_ids)
 
-    def make_request(self, request_id: str, prompt: Prompt, params: SamplingParams) -> Request:
+    def make_request(
+        self, request_id: str, prompt: Prompt, params: SamplingParams, choice: int = 0
+    ) -> Request:
         """A request that can run to its end here; does not queue it and may run in any thread.
 
         Raises: InvalidRequest when it is longer than the model allows, RequestTooLarge when its
@@ -155,6 +162,7 @@ class Engine:
                 prompt.bidirectional,
             ),
             table=BlockTable(self.spec.block_size),
+            choice=choice,
         )
         if not self.scheduler.fits(request):
             at_once = prompt.bidirectional or prompt.cross
@@ -162,24 +170,34 @@ class Engine:
                 f"The request needs more cache blocks than the {self.pool.num_blocks} of this "
                 "worker"
                 + (f"; its {len(prompt.media)} media items are read at once" if at_once else "")
-                + ". Send fewer or smaller pictures, or lower max_tokens."
+                + ". Send fewer or smaller pictures, or lower max_tokens.",
+                param="messages",
             )
         return request
 
-    def add(self, request: Request, inputs: Sequence[EncoderInputs]) -> None:
-        """Queue a request made by `make_request`, with the encoder inputs of its spans."""
-        detokenizer = Detokenizer(self._tokenizer, request.params.stop)
-        sampler = RowSampler(request.params)
+    def add(
+        self, request: Request, inputs: Sequence[EncoderInputs], others: Sequence[Request] = ()
+    ) -> None:
+        """Queue a request made by `make_request`, with the encoder inputs of its spans.
+
+        Args:
+            others: further choices for the same prompt; they start when it has been computed.
+        """
+        choices = (request, *others)
+        live = {c.request_id: _Live(c, inputs, self._answer(c)) for c in choices}
+        samplers = {c.request_id: self._sampler(c) for c in choices}
         # From here on nothing can fail: a request is known everywhere or nowhere.
-        self._live[request.request_id] = _Live(request, inputs, detokenizer)
-        self._samplers[request.request_id] = sampler
+        self._live.update(live)
+        self._samplers.update(samplers)
+        self._held.hold(request, others)
         self.scheduler.add(request)
 
-    def abort(self, request_id: str) -> None:
-        """Forget a request and free its blocks; unknown ids are finished ones."""
-        if request_id in self._live:
+    def abort(self, *request_ids: str) -> None:
+        """Forget one request's choices and free their blocks; unknown ids are finished ones."""
+        known = [request_id for request_id in request_ids if request_id in self._live]
+        for request_id in known:
             self._end(self._live[request_id].request, FinishReason.ABORT)
-            self.totals.aborted += 1
+        self.totals.aborted += bool(known)
 
     def step(self) -> list[Progress]:
         """Compute one batch; what fails ends its requests, never the engine.
@@ -220,24 +238,39 @@ class Engine:
             return self._end_failed(live.request)
 
     def _advance(self, live: _Live, token: SampledToken) -> Progress:
-        request, detokenizer = live.request, live.detokenizer
+        request = live.request
         self.totals.generation_tokens += 1
         if request.num_output_tokens == 1:
-            self.totals.prompt_tokens += request.num_prompt_tokens
-        text = detokenizer.push(token.token_id)
-        reason = None
-        if detokenizer.is_stopped or token.token_id in self.model.eos_token_ids:
-            reason = FinishReason.STOP
-        elif request.num_output_tokens >= request.params.max_tokens:
-            reason = FinishReason.LENGTH
-        usage = None
-        if reason is not None:
-            text += detokenizer.finish()
-            usage = self._end(request, reason)
-        return Progress(request.request_id, token.token_id, text, token.logprobs, reason, usage)
+            self.totals.prompt_tokens += 0 if request.choice else request.num_prompt_tokens
+            # Before later arrivals: while the blocks of the prompt are there.
+            for other in reversed(self._held.release(request)):
+                self.scheduler.add(other, beside=request)
+        piece = live.answer.push(token)
+        usage = None if piece.finish_reason is None else self._end(request, piece.finish_reason)
+        return Progress(
+            request.request_id,
+            token.token_id,
+            piece.text,
+            piece.shown,
+            piece.finish_reason,
+            piece.stop_reason,
+            usage,
+            choice=request.choice,
+        )
+
+    def _answer(self, request: Request) -> Answer:
+        return Answer(self._tokenizer, request.params, self.model.eos_token_ids)
+
+    def _sampler(self, request: Request) -> RowSampler:
+        end_ids = end_token_ids(request.params, self.model.eos_token_ids)
+        return RowSampler(request.params, request.token_ids, end_ids, request.choice)
 
     def _end(self, request: Request, reason: FinishReason) -> RequestUsage:
-        self.scheduler.finish(request, reason)
+        if not self._held.drop(request):
+            self.scheduler.finish(request, reason)
+            successor = self._held.succeed(request)
+            if successor is not None:
+                self.scheduler.add(successor, beside=request)
         del self._live[request.request_id], self._samplers[request.request_id]
         usage = RequestUsage(
             num_prompt_tokens=request.num_prompt_tokens,

@@ -18,7 +18,7 @@ import threading
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from chiasm_contract.errors import Overloaded, Unavailable
+from chiasm_contract.errors import InvalidRequest, Overloaded, Unavailable
 
 from chiasm_worker.engine.engine import Engine, Progress
 from chiasm_worker.engine.runner import EncoderInputs
@@ -62,56 +62,82 @@ class EngineService:
         return self._thread.is_alive() and self._failure is None
 
     @contextmanager
-    def admission(self) -> Iterator[None]:
-        """A place for one request, from before its pictures are decoded until its last token.
+    def admission(self, num_choices: int = 1) -> Iterator[None]:
+        """Places for one request, from before its pictures are decoded until its last token.
 
-        Raises: Overloaded when all places are taken.
+        Each choice takes a place. Raises: Overloaded when too few are left, InvalidRequest when
+        there are too few altogether.
         """
-        if self._num_inside >= self._capacity:
+        if num_choices > self._capacity:
+            raise InvalidRequest(
+                f"n is {num_choices}; this worker computes or queues {self._capacity} answers at "
+                f"a time. Ask for 1 to {self._capacity}.",
+                param="n",
+            )
+        if self._num_inside + num_choices > self._capacity:
             raise Overloaded(
-                f"{self._num_inside} requests are running or waiting, which is all that this "
+                f"{self._num_inside} answers are running or waiting, of {self._capacity} that this "
                 "worker takes. Try again later or ask another replica.",
                 retry_after_seconds=self._retry_after_seconds(),
             )
-        self._num_inside += 1
+        self._num_inside += num_choices
         started = self._loop.time()
         try:
             yield
         finally:
-            self._num_inside -= 1
+            self._num_inside -= num_choices
             self._mean_seconds += 0.1 * (self._loop.time() - started - self._mean_seconds)
 
     async def generate(
-        self, name: str, prompt: Prompt, params: SamplingParams, inputs: Sequence[EncoderInputs]
+        self,
+        name: str,
+        prompt: Prompt,
+        params: SamplingParams,
+        inputs: Sequence[EncoderInputs],
+        num_choices: int = 1,
     ) -> AsyncGenerator[list[Progress]]:
-        """Batches of progress, the last of which holds the request's end.
+        """Batches of progress, the last of which holds the end of the last choice, or a failure.
 
         Leaving the iteration early aborts the request. The first `anext` already validates.
         Raises: ClientFault when the request cannot run here, Unavailable when the engine stops.
         """
         # What the caller calls a request, for the log, made unique.
-        request_id = f"{name}.{next(self._ids)}"
-        request = self.engine.make_request(request_id, prompt, params)
+        serial = next(self._ids)
+        request, *others = (
+            self.engine.make_request(
+                f"{name}.{serial}.{choice}" if choice else f"{name}.{serial}",
+                prompt,
+                params,
+                choice,
+            )
+            for choice in range(num_choices)
+        )
         if self._has_given_up:  # Nobody would wake this request any more.
             raise Unavailable("The engine stopped before the answer began; ask again.")
         waiter: asyncio.Queue[Progress | None] = asyncio.Queue()
-        self._waiters[request_id] = waiter
-        self._commands.put(functools.partial(self._add, request, inputs))
-        finished = False
+        running = {choice.request_id for choice in (request, *others)}
+        self._waiters.update(dict.fromkeys(running, waiter))
+        self._commands.put(functools.partial(self._add, request, inputs, others))
+        failed = False
         try:
-            while not finished:
+            while running and not failed:
                 batch = [await waiter.get()]
                 while not waiter.empty():
                     batch.append(waiter.get_nowait())
                 known = [progress for progress in batch if progress is not None]
                 if len(known) < len(batch):
                     raise Unavailable("The engine stopped before the answer ended; ask again.")
-                finished = known[-1].finish_reason is not None or known[-1].failed
+                failed = any(progress.failed for progress in known)
+                ended = {p.request_id for p in known if p.failed or p.finish_reason is not None}
+                running -= ended
+                for request_id in ended:
+                    del self._waiters[request_id]
                 yield known
         finally:
-            del self._waiters[request_id]
-            if not finished:
-                self._commands.put(functools.partial(self.engine.abort, request_id))
+            for request_id in running:
+                del self._waiters[request_id]
+            if running:
+                self._commands.put(functools.partial(self.engine.abort, *running))
 
     def _retry_after_seconds(self) -> int:
         rounds = self.engine.scheduler.num_waiting / self.engine.limits.max_num_seqs
@@ -131,9 +157,11 @@ class EngineService:
         finally:
             self._loop.call_soon_threadsafe(self._give_up)
 
-    def _add(self, request: Request, inputs: Sequence[EncoderInputs]) -> None:
+    def _add(
+        self, request: Request, inputs: Sequence[EncoderInputs], others: Sequence[Request]
+    ) -> None:
         try:
-            self.engine.add(request, inputs)
+            self.engine.add(request, inputs, others)
         except Exception:
             logger.exception("Request %s cannot be queued", request.request_id)
             failed = Progress(request.request_id, None, "", failed=True)

@@ -26,6 +26,9 @@ from chiasm_contract.media_formats import AUDIO_FORMATS_SENTENCE, audio_format
 
 # Shorter sounds make no two tokens, and hardly a sound.
 MIN_SECONDS = 0.1
+# Beyond these no recorder goes, and FFmpeg's resampler needs endless filters or memory.
+MAX_CHANNELS = 8
+MIN_RATE, MAX_RATE = 4_000, 192_000
 _TAG = b"chiasm.audio.mono.f32.v1"
 
 
@@ -90,18 +93,26 @@ def _decode(data: bytes, name: str, rate: int, max_seconds: float) -> npt.NDArra
     # Channels are kept apart here: FFmpeg's own mix of two is louder than each.
     resampler = av.AudioResampler(format="fltp", rate=rate)
     parts: list[npt.NDArray[np.float32]] = []
-    count, decoded, source_rate = 0, 0, 0
+    count, decoded = 0, 0
     with av.open(io.BytesIO(data), mode="r", format=kind) as container:
         stream: Any = container.streams.audio[0]
+        form = _form(stream.codec_context)
+        if form[0] > MAX_CHANNELS or not MIN_RATE <= form[1] <= MAX_RATE:
+            raise InvalidRequest(
+                f"{name} has {form[0]} channels at {form[1]} samples a second; up to "
+                f"{MAX_CHANNELS} channels at {MIN_RATE} to {MAX_RATE} are supported."
+            )
         declared = (stream.duration or 0) * stream.time_base
         for frame in container.decode(audio=0):
-            decoded, source_rate = decoded + frame.samples, frame.sample_rate
+            if _form(frame) != form:
+                raise InvalidRequest(f"{name} is damaged: its format changes.")
+            decoded += frame.samples
             for piece in resampler.resample(frame):
                 parts.append(piece.to_ndarray().mean(axis=0))
                 count += piece.samples
             if count > max_seconds * rate:
                 raise _too_long(name, max_seconds)
-        if decoded < int(declared * source_rate):
+        if decoded < int(declared * form[1]):
             raise InvalidRequest(
                 f"{name} is truncated: it ends before what it declares. Send the whole file."
             )
@@ -114,6 +125,11 @@ def _decode(data: bytes, name: str, rate: int, max_seconds: float) -> npt.NDArra
             f"{name} lasts {len(samples) / rate:.3f} s; at least {MIN_SECONDS:g} s are needed."
         )
     return samples
+
+
+def _form(source: Any) -> tuple[int, int]:
+    """(channels, samples a second) of a stream or a frame."""
+    return source.layout.nb_channels, source.sample_rate
 
 
 def _too_long(name: str, max_seconds: float) -> RequestTooLarge:

@@ -129,9 +129,17 @@ class Scheduler:
         )
         return self._pool.num_blocks - largest
 
-    def add(self, request: Request) -> None:
-        """Queue a request for which `fits` holds."""
-        self._waiting.append(request)
+    def add(self, request: Request, beside: Request | None = None) -> None:
+        """Queue a request for which `fits` holds.
+
+        Args:
+            request: the one to queue.
+            beside: a request admitted before, whose place in the queue this one shares.
+        """
+        if beside is None:
+            self._waiting.append(request)
+        else:
+            self._waiting.push_front(request)
 
     def finish(self, request: Request, reason: FinishReason) -> None:
         """End a request, whatever state it is in, and give its blocks back."""
