@@ -126,7 +126,7 @@ def test_logits_are_transformers_own_to_rounding(
         engine = model.engine(max_num_batched_tokens=19)
         model.add(engine, "a", talk, SamplingParams(1, num_logprobs=20))
         progress = [p for _ in range(20) if engine.has_requests for p in engine.step()]
-        ours = progress[-1].logprobs
+        ours = progress[-1].shown[-1].logprobs
         assert ours is not None
         want = logits.log_softmax(-1)
         # fp32 sums over other orders of the same terms; the widest seen is 2e-5.
