@@ -18,8 +18,8 @@ from chiasm_contract.config import EngineLimits, ImageLimits
 from chiasm_contract.messages import ChatMessage, ImagePart, TextPart
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
+from chiasm_worker.engine.encoding import EncoderInputs
 from chiasm_worker.engine.engine import Engine
-from chiasm_worker.engine.runner import EncoderInputs
 from chiasm_worker.modality.image import decode_image
 from chiasm_worker.modality.media import ImagePreparer
 from chiasm_worker.models.base import LoadedModel

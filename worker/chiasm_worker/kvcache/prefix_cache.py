@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from chiasm_worker.kvcache.block_pool import BlockPool
+from chiasm_worker.kvcache.rebuild_cost import BlockKind, Rebuild
 
 _KV_TAG = b"chiasm.kv.block.v1"
 _MEDIA_TAG = b"chiasm.media.block.v1"
@@ -67,6 +68,12 @@ class BlockContent:
     token_ids: tuple[int, ...]
     media: tuple[MediaRun, ...]
     key: bytes
+
+    @property
+    def rebuild(self) -> Rebuild:
+        """What having it again would take: to prefill its tokens."""
+        kind = BlockKind.MEDIA_KV if self.media else BlockKind.TEXT_KV
+        return Rebuild(kind, len(self.token_ids))
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from chiasm_worker.models.base import PlacedItem, PositionScheme, VisionEncoder
+from chiasm_worker.models.base import EncodedBatch, PlacedItem, PositionScheme, VisionEncoder
 from chiasm_worker.models.decoder import Decoder
 from chiasm_worker.models.digest import WeightGroups
 from chiasm_worker.models.text import build_decoder, rope_scaling, rotary, sliding_windows
@@ -26,12 +26,25 @@ class LlavaVisionEncoder:
     def __init__(self, model: Any) -> None:
         self._model = model
         self._parameter = next(model.vision_tower.parameters())
+        self._patch_size: int = model.config.vision_config.patch_size
 
     def encode(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Features of one picture; see VisionEncoder."""
-        pixels = inputs["pixel_values"].to(self._parameter.device, self._parameter.dtype)
+        return self.encode_batch([inputs]).features[0]
+
+    def batch_key(self, inputs: Mapping[str, torch.Tensor]) -> tuple[int, ...]:
+        """Pictures of one size go together."""
+        return tuple(inputs["pixel_values"].shape)
+
+    def encode_batch(self, batch: Sequence[Mapping[str, torch.Tensor]]) -> EncodedBatch:
+        """Features of several pictures of one size; see BatchingEncoder."""
+        pixels = torch.cat([inputs["pixel_values"] for inputs in batch])
+        pixels = pixels.to(self._parameter.device, self._parameter.dtype)
         features = self._model.get_image_features(pixels, return_dict=True).pooler_output
-        return torch.cat(tuple(features), dim=0)
+        num_patches = (pixels.shape[-2] // self._patch_size) * (
+            pixels.shape[-1] // self._patch_size
+        )
+        return EncodedBatch(tuple(features), num_rows=pixels.shape[0] * num_patches)
 
 
 class Llava:

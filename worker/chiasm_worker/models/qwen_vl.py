@@ -17,7 +17,7 @@ import numpy.typing as npt
 import torch
 
 from chiasm_worker.layers.rope import interleaved_axes, sectioned_axes
-from chiasm_worker.models.base import PlacedItem, PositionScheme, VisionEncoder
+from chiasm_worker.models.base import EncodedBatch, PlacedItem, PositionScheme, VisionEncoder
 from chiasm_worker.models.decoder import Decoder
 from chiasm_worker.models.digest import WeightGroups
 from chiasm_worker.models.text import build_decoder, head_dim, rope_scaling, rotary, sliding_windows
@@ -33,11 +33,22 @@ class QwenVisionEncoder:
 
     def encode(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Features of one picture; see VisionEncoder."""
-        pixels = inputs["pixel_values"].to(self._visual.device, self._visual.dtype)
-        grid = inputs["image_grid_thw"].to(self._visual.device)
+        return self.encode_batch([inputs]).features[0]
+
+    def batch_key(self, inputs: Mapping[str, torch.Tensor]) -> None:
+        """Pictures of any size go together: the tower takes them packed."""
+
+    def encode_batch(self, batch: Sequence[Mapping[str, torch.Tensor]]) -> EncodedBatch:
+        """Features of several pictures; see BatchingEncoder."""
+        pixels = torch.cat([inputs["pixel_values"] for inputs in batch])
+        pixels = pixels.to(self._visual.device, self._visual.dtype)
+        grid = torch.cat([inputs["image_grid_thw"] for inputs in batch]).to(self._visual.device)
         output = self._visual(pixels, grid_thw=grid, return_dict=True)
         levels = getattr(output, "deepstack_features", None) or []
-        return torch.cat((output.pooler_output, *levels), dim=-1)
+        features = torch.cat((output.pooler_output, *levels), dim=-1)
+        merge = pixels.shape[0] // features.shape[0]
+        sizes = [inputs["pixel_values"].shape[0] // merge for inputs in batch]
+        return EncodedBatch(features.split(sizes), num_rows=pixels.shape[0])
 
 
 class QwenVL:
