@@ -77,7 +77,7 @@ def test_malformed_requests_say_what_is_wrong(body: bytes, message: str) -> None
 
 def test_unknown_fields_are_refused() -> None:
     with pytest.raises(ValidationError, match="Extra inputs"):
-        GenerateHead.model_validate({**HEAD.model_dump(), "priority": 1})
+        GenerateHead.model_validate({**HEAD.model_dump(), "turbo": 1})
 
 
 @pytest.mark.parametrize(

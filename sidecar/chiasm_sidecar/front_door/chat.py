@@ -127,6 +127,7 @@ class ChatEndpoint:
             request_id=exchange.answer_id,
             messages=prepared.messages,
             sampling=prepared.sampling,
+            priority=prepared.priority,
         )
         pictures = [picture.data for picture in prepared.pictures]
         params = [picture.param for picture in prepared.pictures]

@@ -30,6 +30,7 @@ class Prepared:
     pictures: list[Picture]
     modality: Literal["text", "image"]
     sampling: Sampling
+    priority: int
     stream: bool
     include_usage: bool
     user: str | None
@@ -55,6 +56,7 @@ def prepare(body: bytes, model_id: str, limits: ImageLimits) -> Prepared:
         pictures=pictures,
         modality="image" if pictures else "text",
         sampling=_sampling(request),
+        priority=request.priority or 0,
         stream=bool(request.stream),
         include_usage=options is not None and options.include_usage,
         user=request.user,
