@@ -68,7 +68,7 @@ the one that ended the answer, nor those behind a stop string's place.
 | 400 | the body is not JSON, a field is wrong, a picture cannot be decoded, a prompt too long |
 | 404 | the model is not served here; the path does not exist |
 | 413 | the body, a picture's bytes or pixels, or the number of pictures is above the limit |
-| 429 | the queue is full, or too many large bodies are on their way; Retry-After says how long |
+| 429 | the queue is full, or too much is held already; Retry-After says how long |
 | 503 | no worker of the expected identity is ready, or it ended in the middle; Retry-After |
 """
 

@@ -86,6 +86,8 @@ class EngineLimits(_Frozen):
     max_model_len: int = Field(default=2048, ge=16)
     max_num_seqs: int = Field(default=16, ge=1)
     max_num_batched_tokens: int = Field(default=512, ge=1)
+    max_num_encoder_tokens: int = Field(default=1024, ge=1)
+    max_media_bytes: int = Field(default=2**30, ge=2**20)
     max_waiting_requests: int = Field(default=64, ge=1)
     prefix_caching: bool = True
 

@@ -86,6 +86,7 @@ class GenerateHead(_Message):
     request_id: str = Field(min_length=1, max_length=128)
     messages: tuple[ChatMessage, ...] = Field(min_length=1)
     sampling: Sampling = Sampling()
+    priority: int = Field(default=0, ge=-100, le=100, description="Lower is served earlier.")
     image_sizes_bytes: tuple[Annotated[int, Field(ge=0)], ...] = ()
     video_sizes_bytes: tuple[Annotated[int, Field(ge=0)], ...] = ()
     audio_sizes_bytes: tuple[Annotated[int, Field(ge=0)], ...] = ()

@@ -26,6 +26,7 @@ MODEL: Mapping[str, tuple[str, ...]] = {"model_name": PER_PROCESS}
 
 STATUS_CODES = ("200", "400", "404", "413", "429", "499", "500", "503")
 MODALITIES = ("text", "image", "video", "audio", "mixed", "unknown")
+BLOCK_KINDS = ("text_kv", "media_kv", "cross_kv", "encoder_output")
 IMAGE_FORMATS = ("png", "jpeg", "webp", "gif", "bmp")
 VIDEO_FORMATS = get_args(VideoFormat)
 AUDIO_FORMATS = get_args(AudioFormat)
@@ -220,6 +221,37 @@ METRIC_SPECS: tuple[MetricSpec, ...] = (
     MetricSpec(
         "chiasm_worker_encode_calls_total", "counter", "pictures", "worker",
         "Pictures sent through the vision encoder.", MODEL,
+    ),
+    MetricSpec(
+        "chiasm_worker_encoder_batches_total", "counter", "batches", "worker",
+        "Calls of the vision encoder; new pictures of equal shape share one.", MODEL,
+    ),
+    MetricSpec(
+        "chiasm_worker_encoder_seconds_total", "counter", "seconds", "worker",
+        "The part of chiasm_worker_model_seconds_total that the vision encoder took.", MODEL,
+    ),
+    MetricSpec(
+        "chiasm_worker_encoder_rows_total", "counter", "patches", "worker",
+        "Patches or frames that the encoder computed, padding included.", MODEL,
+    ),
+    MetricSpec(
+        "chiasm_worker_encoder_padding_rows_total", "counter", "patches", "worker",
+        "The part of chiasm_worker_encoder_rows_total that stands for no picture.", MODEL,
+    ),
+    MetricSpec(
+        "chiasm_worker_block_evictions_total", "counter", "blocks", "worker",
+        "Cached blocks given up to make room, by what they held.", {**MODEL, "kind": BLOCK_KINDS},
+    ),
+    MetricSpec(
+        "chiasm_worker_findable_blocks", "gauge", "blocks", "worker",
+        "Blocks whose content another request could use, by what they hold.",
+        {**MODEL, "kind": BLOCK_KINDS},
+    ),
+    MetricSpec(
+        "chiasm_worker_rebuild_seconds_per_token", "gauge", "seconds", "worker",
+        "Measured cost of having a token's content again, which eviction weighs: text is prefill, "
+        "image the vision encoder.",
+        {**MODEL, "modality": ("text", "image")},
     ),
     MetricSpec(
         "chiasm_worker_blocks", "gauge", "blocks", "worker",

@@ -113,7 +113,7 @@ def test_negative_sizes_are_refused() -> None:
 
 def test_unknown_fields_are_refused() -> None:
     with pytest.raises(ValidationError, match="Extra inputs"):
-        GenerateHead.model_validate({**HEAD.model_dump(), "priority": 1})
+        GenerateHead.model_validate({**HEAD.model_dump(), "turbo": 1})
 
 
 @pytest.mark.parametrize(

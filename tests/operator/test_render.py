@@ -78,6 +78,7 @@ WORDS = {
     "spec.podTemplate.tolerations.0.effect": "NoSchedule",
     "spec.engine.blockSize": 64,
     "spec.engine.kvCacheBytes": "3Gi",
+    "spec.engine.maxMediaBytes": "3Gi",
     "spec.media.maxBodyBytes": "65Mi",
     "spec.model.modalities.image.maxBytes": "11Mi",
     "spec.model.modalities.video.maxBytes": "41Mi",

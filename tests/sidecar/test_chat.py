@@ -64,6 +64,14 @@ async def test_openai_client(pod: Pod) -> None:
             await client.models.retrieve("other/model")
 
 
+async def test_priority_reaches_the_worker(pod: Pod) -> None:
+    async with client_of(pod) as client:
+        await client.chat.completions.create(**question(), extra_body={"priority": -2})
+        assert pod.worker.requests[-1][0].priority == -2
+        await client.chat.completions.create(**question())
+        assert pod.worker.requests[-1][0].priority == 0
+
+
 async def test_openai_client_streaming(pod: Pod) -> None:
     async with client_of(pod) as client:
         stream = await client.chat.completions.create(

@@ -129,6 +129,11 @@ def test_every_sampling_field_arrives() -> None:
     assert admit(question()).sampling == Sampling()
 
 
+def test_priority_arrives() -> None:
+    assert admit(question(priority=-3)).priority == -3
+    assert admit(question()).priority == admit(question(priority=None)).priority == 0
+
+
 def test_streaming_fields_arrive() -> None:
     prepared = admit(question(stream=True, stream_options={"include_usage": True}, user="u-1"))
     assert (prepared.stream, prepared.include_usage, prepared.user) == (True, True, "u-1")
@@ -259,6 +264,29 @@ def test_every_field_with_an_effect_says_what_it_takes() -> None:
             "messages[0].content",
             "a string or a list",
         ),
+        (
+            # Keys that a client chooses, and tensors from outside, are no input of ours.
+            question(
+                messages=[
+                    {
+                        "role": "user",
+                        "content": [
+                            {"type": "image_url", "uuid": "u", "image_url": {"url": PICTURE}}
+                        ],
+                    }
+                ]
+            ),
+            "messages[0].content[0].uuid",
+            "is not a field",
+        ),
+        (
+            question(messages=[{"role": "user", "content": [{"type": "image_embeds"}]}]),
+            "messages[0].content[0]",
+            "type is 'text' or 'image_url'",
+        ),
+        (question(prompt_embeds="AA=="), "prompt_embeds", "is not a field of this API"),
+        (question(cache_salt="x" * 5000), "cache_salt", "is not a field of this API"),
+        (question(priority=101), "priority", "a whole number from -100 to 100"),
         (question(PICTURE, "https://a/b"), "messages[0].content[2].image_url.url", "not fetched"),
     ],
 )

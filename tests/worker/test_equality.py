@@ -187,10 +187,10 @@ def test_when_blocks_run_out(
     limits = {"block_size": block_size, "prefix_caching": prefix_caching}
     roomy = prepared(name).engine(**limits)
     record = roomy.spec.record_bytes
-    longest = (
-        max(len(prepared(name).prompt(c)[0].token_ids) for c in conversations(name)) + MAX_TOKENS
-    )
-    fit = roomy.spec.blocks_for_tokens(longest) + 12
+    prompts = [prepared(name).prompt(c)[0] for c in conversations(name)]
+    longest = max(len(prompt.token_ids) for prompt in prompts) + MAX_TOKENS
+    largest = max(roomy.pool.num_blocks - roomy.scheduler.max_blocks(p) for p in prompts)
+    fit = roomy.spec.blocks_for_tokens(longest) + largest + 1
     engine = prepared(name).engine(
         **limits, kv_cache_bytes=max(2**20, fit * record), max_model_len=longest
     )

@@ -70,6 +70,7 @@ def body(
     pictures: tuple[bytes, ...] = (),
     videos: tuple[bytes, ...] = (),
     sounds: tuple[bytes, ...] = (),
+    priority: int = 0,
     **sampling: Any,
 ) -> bytes:
     parts: list[ContentPart] = [ImagePart(index=i) for i in range(len(pictures))]
@@ -79,6 +80,7 @@ def body(
         request_id="same for all",
         messages=(ChatMessage(role="user", content=(*parts, TextPart(text=text))),),
         sampling=Sampling(**{"temperature": 0, "max_tokens": 8, **sampling}),
+        priority=priority,
     )
     return messages.encode_request(head, pictures, videos, sounds)
 
@@ -314,6 +316,51 @@ async def test_a_full_queue_is_429_with_a_time(config: WorkerConfig, picture: Ca
         assert refused.json()["message"].startswith("2 answers are running or waiting")
         assert int(refused.headers["retry-after"]) >= 1
         assert (await worker.generate("hello")).status_code == 200
+
+
+async def test_pictures_of_all_requests_have_one_limit(
+    config: WorkerConfig, picture: Callable[..., bytes]
+):
+    limits = config.engine.model_copy(update={"max_media_bytes": 2**20, "max_num_seqs": 1})
+    async with serving(config.model_copy(update={"engine": limits})) as worker:
+        large = [picture(seed, 110, 110) for seed in range(3)]
+        assert worker.state.serving is not None
+        room = worker.state.serving.service._media_room
+        room.max_bytes = 400_000  # one picture of 112 x 112 takes 301,056 bytes as fp32, twice
+        first, again, other, words = await asyncio.gather(
+            worker.generate("hello", (large[0],), max_tokens=100),
+            worker.generate("hello again", (large[0],), max_tokens=100),
+            worker.generate("and this?", (large[1],), max_tokens=100),
+            worker.generate("words alone"),
+        )
+        assert [each.status_code for each in (first, again, words)] == [200, 200, 200]
+        assert other.status_code == 429
+        assert other.json()["message"].startswith("Pictures of other requests hold")
+        assert int(other.headers["retry-after"]) >= 1
+        assert room.num_bytes == 0
+        assert (await worker.generate("and this?", (large[1],))).status_code == 200
+
+
+async def test_a_lower_priority_is_answered_first(config: WorkerConfig):
+    limits = config.engine.model_copy(update={"max_num_seqs": 1})
+    async with serving(config.model_copy(update={"engine": limits})) as worker:
+        order: list[str] = []
+
+        async def answer(name: str, priority: int, max_tokens: int) -> None:
+            content = body(name, priority=priority, max_tokens=max_tokens)
+            await worker.client.post("/generate", content=content)
+            order.append(name)
+
+        assert worker.state.serving is not None
+        scheduler = worker.state.serving.service.engine.scheduler
+        async with asyncio.TaskGroup() as group:
+            group.create_task(answer("runs already", 0, 300))
+            await until(lambda: scheduler.num_running == 1)
+            for name, priority in (("late", 1), ("usual", 0), ("soon", -1)):
+                waiting = scheduler.num_waiting
+                group.create_task(answer(name, priority, 4))
+                await until(lambda waiting=waiting: scheduler.num_waiting > waiting)
+        assert order == ["runs already", "soon", "usual", "late"]
 
 
 async def test_clients_that_leave_free_their_blocks(worker: Worker, picture: Callable[..., bytes]):

@@ -34,8 +34,8 @@ from chiasm_contract.messages import (
 from transformers import AutoModelForMultimodalLM, AutoProcessor
 from transformers.video_utils import load_video
 
+from chiasm_worker.engine.encoding import EncoderInputs
 from chiasm_worker.engine.engine import Engine
-from chiasm_worker.engine.runner import EncoderInputs
 from chiasm_worker.modality.frames import DEFAULT_FRAMES_PER_SECOND
 from chiasm_worker.modality.image import decode_image
 from chiasm_worker.modality.request_media import MediaReader

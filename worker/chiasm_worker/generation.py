@@ -25,8 +25,8 @@ from chiasm_contract.messages import (
     Usage,
 )
 
+from chiasm_worker.engine.encoding import EncoderInputs
 from chiasm_worker.engine.engine import Progress, RequestUsage
-from chiasm_worker.engine.runner import EncoderInputs
 from chiasm_worker.engine.service import EngineService
 from chiasm_worker.modality.request_media import MediaReader
 from chiasm_worker.models.base import LoadedModel
@@ -69,11 +69,14 @@ class Generation:
             room = max(1, engine.room(prompt))
             params = sampling_params(sampling, room, engine.model.decoder.spec.vocab_size)
             events = Events(self._tokens, sampling.n, sampling.logprobs is not None)
-            # Closed here and now when the caller leaves: that is what aborts the request.
-            running = self._service.generate(head.request_id, prompt, params, inputs, sampling.n)
-            async with aclosing(running) as batches:
-                async for batch in batches:
-                    yield [event for progress in batch for event in events.of(progress)]
+            with self._service.media(prompt, inputs):
+                # Closed here and now when the caller leaves: that is what aborts the request.
+                running = self._service.generate(
+                    head.request_id, prompt, params, inputs, sampling.n, head.priority
+                )
+                async with aclosing(running) as batches:
+                    async for batch in batches:
+                        yield [event for progress in batch for event in events.of(progress)]
 
     def _prepare(self, head: GenerateHead, files: MediaFiles) -> tuple[Prompt, list[EncoderInputs]]:
         placed = self._media.read(head.media_parts(), files)

@@ -16,6 +16,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from chiasm_worker.engine.engine import Engine
+from chiasm_worker.kvcache.rebuild_cost import BlockKind
 
 Family = CounterMetricFamily | GaugeMetricFamily
 
@@ -31,6 +32,10 @@ VALUES: Mapping[str, Callable[[Engine], float]] = {
     "vllm:mm_cache_queries_total": lambda e: e.scheduler.counters.media_queries,
     "vllm:mm_cache_hits_total": lambda e: e.scheduler.counters.media_hits,
     "chiasm_worker_encode_calls_total": lambda e: e.runner.num_encode_calls,
+    "chiasm_worker_encoder_batches_total": lambda e: e.runner.encoding.num_batches,
+    "chiasm_worker_encoder_seconds_total": lambda e: e.runner.encoding.seconds,
+    "chiasm_worker_encoder_rows_total": lambda e: e.runner.encoding.num_rows,
+    "chiasm_worker_encoder_padding_rows_total": lambda e: e.runner.encoding.num_padding_rows,
     "chiasm_worker_steps_total": lambda e: e.totals.steps,
     "chiasm_worker_step_tokens_total": lambda e: e.totals.step_tokens,
     "chiasm_worker_step_seconds_total": lambda e: e.totals.step_seconds,
@@ -38,10 +43,29 @@ VALUES: Mapping[str, Callable[[Engine], float]] = {
     "chiasm_worker_requests_failed_total": lambda e: e.totals.failed,
     "chiasm_worker_requests_aborted_total": lambda e: e.totals.aborted,
 }
+MODALITIES = ("text", "image")
 BLOCK_STATES: Mapping[str, Callable[[Engine], float]] = {
     "free": lambda e: e.pool.num_free,
     "cached": lambda e: e.pool.num_cached,
     "used": lambda e: e.pool.num_used,
+}
+BY_LABEL: Mapping[str, tuple[str, Callable[[Engine], Mapping[str, float]]]] = {
+    "chiasm_worker_blocks": (
+        "state",
+        lambda e: {state: value(e) for state, value in BLOCK_STATES.items()},
+    ),
+    "chiasm_worker_block_evictions_total": (
+        "kind",
+        lambda e: {kind.value: e.pool.num_evictions[kind] for kind in BlockKind},
+    ),
+    "chiasm_worker_findable_blocks": (
+        "kind",
+        lambda e: {kind.value: e.pool.num_findable[kind] for kind in BlockKind},
+    ),
+    "chiasm_worker_rebuild_seconds_per_token": (
+        "modality",
+        lambda e: {name: e.pool.costs.seconds_per_token(name) for name in MODALITIES},
+    ),
 }
 
 
@@ -63,9 +87,10 @@ class EngineCollector(Collector):
 
     def _samples(self, name: str) -> Iterable[tuple[Mapping[str, str], float]]:
         model = {"model_name": self._model_id}
-        if name == "chiasm_worker_blocks":
-            for state, value in BLOCK_STATES.items():
-                yield {**model, "state": state}, value(self._engine)
+        if name in BY_LABEL:
+            label, values = BY_LABEL[name]
+            for value_name, value in values(self._engine).items():
+                yield {**model, label: value_name}, value
         elif name == "vllm:cache_config_info":
             limits = self._engine.limits
             yield (

@@ -103,6 +103,8 @@ class Request:
     params: SamplingParams
     chain: ContentChain
     table: BlockTable
+    # Lower is served earlier.
+    priority: int = 0
     # Which of the answers to one prompt this is.
     choice: int = 0
 
@@ -113,6 +115,8 @@ class Request:
     # Prompt tokens found in the prefix cache when the request was first admitted.
     num_cached_tokens: int | None = None
     num_preemptions: int = 0
+    # Its place in every queue, given by the scheduler when it arrives.
+    rank: tuple[int, int, int] = (0, 0, 0)
     # Index in prompt.media -> encoder output held for the chunks still to come.
     media: dict[int, MediaHandle] = field(default_factory=dict)
 
@@ -128,6 +132,11 @@ class Request:
     def num_output_tokens(self) -> int:
         """Tokens generated so far."""
         return len(self.token_ids) - len(self.prompt.token_ids)
+
+    @property
+    def is_decoding(self) -> bool:
+        """Whether only the last generated token is missing."""
+        return self.num_output_tokens > 0 and self.num_computed_tokens + 1 == len(self.token_ids)
 
     @property
     def output_token_ids(self) -> Sequence[int]:

@@ -70,6 +70,8 @@ def worker_config(target: Target) -> WorkerConfig:
                     "max_model_len": engine.max_model_len,
                     "max_num_seqs": engine.max_num_seqs,
                     "max_num_batched_tokens": engine.max_num_batched_tokens,
+                    "max_num_encoder_tokens": engine.max_num_encoder_tokens,
+                    "max_media_bytes": quantity.to_bytes(engine.max_media_bytes),
                     "max_waiting_requests": engine.max_waiting_requests,
                     "prefix_caching": engine.prefix_caching,
                 }

@@ -133,6 +133,7 @@ class ChatEndpoint:
             request_id=exchange.answer_id,
             messages=prepared.messages,
             sampling=prepared.sampling,
+            priority=prepared.priority,
         )
         files = _files(prepared.media)
         with _named_files(prepared.media):

@@ -50,6 +50,7 @@ class Prepared:
     media: list[MediaFile]
     modality: Modality
     sampling: Sampling
+    priority: int
     stream: bool
     include_usage: bool
     user: str | None
@@ -75,6 +76,7 @@ def prepare(body: bytes, model_id: str, limits: MediaLimits) -> Prepared:
         media=media,
         modality=_modality(media),
         sampling=_sampling(request),
+        priority=request.priority or 0,
         stream=bool(request.stream),
         include_usage=options is not None and options.include_usage,
         user=request.user,

@@ -333,6 +333,11 @@ class ChatRequest(BaseModel):
     ignore_eos: bool | None = Field(
         default=None, description="Go on behind the model's own end token."
     )
+    priority: Annotated[int, Field(ge=-100, le=100)] | None = Field(
+        default=None,
+        description="Lower is served earlier: as if the request had arrived 64 places sooner or "
+        "later in the queue for each step; absent: 0. Not OpenAI's; vLLM's name and sense.",
+    )
     stream: bool | None = Field(default=None, description="Send the answer as it comes.")
     stream_options: StreamOptions | None = Field(
         default=None, description="With stream: include_usage adds a last event with the usage."

@@ -13,6 +13,7 @@ from chiasm_worker.engine.answer import Piece
 from chiasm_worker.engine.engine import Engine, Progress
 from chiasm_worker.engine.sampler import SampledToken
 from chiasm_worker.equality import Conversation, Prepared, ask
+from chiasm_worker.models.base import EncodedBatch
 from chiasm_worker.request import FinishReason, SamplingParams
 
 
@@ -183,10 +184,10 @@ def test_a_batch_that_fails_fails_its_requests_and_nothing_else(
     engine = model.engine()
     encoder = engine.model.encoder
 
-    def broken(inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    def broken(batch: Sequence[Mapping[str, torch.Tensor]]) -> EncodedBatch:
         raise RuntimeError("out of memory")
 
-    monkeypatch.setattr(encoder, "encode", broken)
+    monkeypatch.setattr(encoder, "encode_batch", broken)
     progress = run(model, engine, ask("hello", [picture(1)]))
     assert [p.failed for p in progress] == [True]
     assert (engine.pool.num_used, engine.pool.num_cached, engine.totals.failed) == (0, 0, 1)

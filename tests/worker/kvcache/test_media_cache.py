@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+from chiasm_contract.errors import InvariantError
 from chiasm_worker.kvcache.block_pool import BlockPool
 from chiasm_worker.kvcache.media_cache import MediaCache
 from chiasm_worker.kvcache.prefix_cache import MediaIdentity
+from chiasm_worker.kvcache.rebuild_cost import BlockKind
 from chiasm_worker.kvcache.spec import KVCacheSpec
 
 SPEC = KVCacheSpec(num_layers=1, num_kv_heads=1, head_dim=8, block_size=8, dtype_bytes=4)
@@ -49,19 +52,26 @@ def test_no_room_leaves_no_trace():
     assert (pool.num_free, pool.num_used) == (2, 3)
 
 
-def test_half_an_entry_is_written_again_in_the_blocks_that_are_left():
+def test_an_output_is_given_up_whole():
+    media, pool = cache(4)
+    first = media.acquire(ITEM)
+    assert first is not None
+    media.release(first)
+    assert pool.allocate(2) == [3, 0]
+    assert (pool.num_free, pool.num_cached) == (2, 0)
+    assert pool.num_evictions == {BlockKind.ENCODER_OUTPUT: 3}
+    assert not media.contains(ITEM)
+
+
+def test_a_handle_that_outlived_its_content_is_noticed():
     media, pool = cache(3)
     first = media.acquire(ITEM)
     assert first is not None
     media.release(first)
-    taken = pool.allocate(1)
-    assert taken == [2]  # the entry's last block goes first
-    assert media.acquire(ITEM) is None
-    pool.release(taken)
-    again = media.acquire(ITEM)
-    assert again is not None
-    assert (again.block_ids, again.is_new) == ((0, 1, 2), True)
-    pool.check()
+    media.check(first)
+    pool.allocate(1)
+    with pytest.raises(InvariantError, match="of generations"):
+        media.check(first)
 
 
 def test_what_was_never_written_is_not_found():

@@ -1,28 +1,50 @@
 from __future__ import annotations
 
-from chiasm_worker.sched.policy import WaitingQueue, choose_victim
+import numpy as np
+import pytest
+from chiasm_worker.kvcache.block_table import BlockTable
+from chiasm_worker.kvcache.prefix_cache import ContentChain
+from chiasm_worker.request import Prompt, Request, SamplingParams
+from chiasm_worker.sched.policy import PLACES_PER_PRIORITY, RankedQueue, rank, rank_beside
 
 
-class Named:
-    def __init__(self, name: str) -> None:
-        self.name = name
+def arrived(number: int, priority: int = 0) -> Request:
+    prompt = Prompt((1,), (), np.zeros((1, 1), dtype=np.int64))
+    request = Request(
+        f"r{number}", prompt, SamplingParams(1), ContentChain(b"r", 4, ()), BlockTable(4), priority
+    )
+    request.rank = rank(number, priority)
+    return request
 
 
-def test_preempted_requests_come_back_before_new_ones():
-    queue = WaitingQueue()
-    a, b, c = (Named(name) for name in "abc")
-    queue.append(a)  # type: ignore[arg-type]
-    queue.append(b)  # type: ignore[arg-type]
-    assert queue.pop() is a
-    queue.push_front(c)  # type: ignore[arg-type]
-    assert queue.peek() is c
-    queue.remove(b)  # type: ignore[arg-type]
-    assert list(queue) == [c]
-    assert len(queue) == 1
-    queue.pop()
+def test_requests_come_in_the_order_of_their_ranks_wherever_they_were():
+    a, b, c = (arrived(number) for number in range(3))
+    queue = RankedQueue([c])
+    queue.add(a)
+    queue.add(b)
+    assert (queue.peek(), queue.last(), len(queue)) == (a, c, 3)
+    queue.remove(b)
+    assert list(queue) == [a, c]
+    queue.add(b)
+    assert list(queue) == [a, b, c]
+    for request in (a, b, c):
+        queue.remove(request)
     assert queue.peek() is None
 
 
-def test_the_last_admitted_is_the_victim():
-    requests = [Named("old"), Named("young")]
-    assert choose_victim(requests) is requests[1]  # type: ignore[arg-type,comparison-overlap]
+def test_a_lower_priority_is_served_earlier():
+    queue = RankedQueue([arrived(0, 1), arrived(1), arrived(2, -1)])
+    assert [request.request_id for request in queue] == ["r2", "r1", "r0"]
+
+
+def test_a_request_beside_another_stands_between_it_and_the_next():
+    first, following = rank(0, 0), rank(1, 0)
+    beside = [rank_beside(first, arrival) for arrival in (7, 8)]
+    assert sorted([following, *beside, first]) == [first, *beside, following]
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_a_request_is_overtaken_by_a_bounded_number_of_later_ones(steps: int):
+    first = rank(0, 0)
+    overtaking = [number for number in range(1, 1000) if rank(number, -steps) < first]
+    assert len(overtaking) == steps * PLACES_PER_PRIORITY - 1

@@ -4,66 +4,11 @@ from __future__ import annotations
 
 import random
 
-import numpy as np
 import pytest
-from chiasm_worker.kvcache.block_pool import BlockPool
-from chiasm_worker.kvcache.block_table import BlockTable
-from chiasm_worker.kvcache.media_cache import MediaCache
-from chiasm_worker.kvcache.prefix_cache import ContentChain, MediaIdentity, MediaSpan
-from chiasm_worker.kvcache.spec import KVCacheSpec
-from chiasm_worker.request import FinishReason, Prompt, Request, RequestStatus, SamplingParams
-from chiasm_worker.sched.scheduler import ScheduledBatch, Scheduler, SchedulerLimits
+from chiasm_worker.request import FinishReason, Request, RequestStatus
+from chiasm_worker.sched.scheduler import Scheduler
 
-ROOT = b"r" * 32
-BLOCK = 4
-SPEC = KVCacheSpec(num_layers=1, num_kv_heads=1, head_dim=4, block_size=BLOCK, dtype_bytes=4)
-BYTES_PER_TOKEN = 32  # a payload has 128 bytes: 4 picture tokens a block
-
-
-def scheduler(num_blocks: int, budget: int = 64, seqs: int = 8, caching: bool = True) -> Scheduler:
-    pool = BlockPool(num_blocks)
-    limits = SchedulerLimits(seqs, budget, caching)
-    return Scheduler(limits, pool, MediaCache(pool, SPEC, ROOT, BYTES_PER_TOKEN))
-
-
-def request(
-    name: str,
-    num_prompt: int,
-    max_tokens: int = 4,
-    pictures: tuple[tuple[int, int, int], ...] = (),
-    first: int = 0,
-) -> Request:
-    """A request for tokens first, first+1, ...; pictures are (start, length, which)."""
-    spans = tuple(
-        MediaSpan(MediaIdentity("image", bytes([which]) * 32, (length,), length), start, b"p" * 32)
-        for start, length, which in pictures
-    )
-    prompt = Prompt(
-        tuple(range(first, first + num_prompt)), spans, np.arange(num_prompt, dtype=np.int64)[None]
-    )
-    return Request(
-        name,
-        prompt,
-        SamplingParams(max_tokens=max_tokens),
-        ContentChain(ROOT, BLOCK, spans),
-        BlockTable(BLOCK),
-    )
-
-
-def compute(sched: Scheduler, token: int = 7) -> ScheduledBatch:
-    """One step in which every sampled token is `token`, ending requests at their length."""
-    batch = sched.schedule()
-    tokens = {c.request.request_id: token for c in batch.chunks if c.samples}
-    sched.update(batch, tokens)
-    for chunk in batch.chunks:
-        done = chunk.request
-        if done.num_output_tokens >= done.params.max_tokens:
-            sched.finish(done, FinishReason.LENGTH)
-    return batch
-
-
-def shape(batch: ScheduledBatch) -> list[tuple[str, int, int, bool]]:
-    return [(c.request.request_id, c.start, c.num_tokens, c.samples) for c in batch.chunks]
+from tests.worker.sched.conftest import compute, request, scheduler, shape
 
 
 def test_a_prompt_is_cut_to_the_budget_and_then_decoded():
@@ -261,10 +206,10 @@ def test_nothing_leaks_over_thousands_of_random_cancels(num_blocks: int, caching
         for victim in [r for r in (*sched._running, *sched._waiting) if rng.random() < 0.1]:
             sched.finish(victim, FinishReason.ABORT)
             num_cancels += 1
-        sched._pool.check()
+        sched.check()
     for rest in [*sched._running, *sched._waiting]:
         sched.finish(rest, FinishReason.ABORT)
-    sched._pool.check()
+    sched.check()
     assert sched._pool.num_used == 0
     assert sched._pool.num_free + sched._pool.num_cached == num_blocks
     assert num_blocks == 40 or sched.counters.num_preemptions > 0

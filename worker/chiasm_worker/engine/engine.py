@@ -22,7 +22,8 @@ from chiasm_worker.attention.reference import ReferenceAttention
 from chiasm_worker.engine.answer import Answer, end_token_ids
 from chiasm_worker.engine.arena import Arena
 from chiasm_worker.engine.choices import HeldChoices
-from chiasm_worker.engine.runner import EncoderInputs, Runner
+from chiasm_worker.engine.encoding import EncoderInputs
+from chiasm_worker.engine.runner import Runner
 from chiasm_worker.engine.sampler import RowSampler, SampledToken
 from chiasm_worker.kvcache.block_pool import BlockPool
 from chiasm_worker.kvcache.block_table import BlockTable
@@ -103,12 +104,13 @@ class Engine:
         )
         arena = Arena(self.spec, self.pool.num_blocks, model.dtype, model.device, num_cross)
         self.attention = ReferenceAttention(arena.kv, arena.cross)
-        self.runner = Runner(model, arena, self.attention)
+        self.runner = Runner(model, arena, self.attention, self.pool.costs)
         self.scheduler = Scheduler(
             SchedulerLimits(
                 max_num_seqs=limits.max_num_seqs,
                 max_num_batched_tokens=limits.max_num_batched_tokens,
                 prefix_caching=limits.prefix_caching,
+                max_num_encoder_tokens=limits.max_num_encoder_tokens,
             ),
             self.pool,
             self.media_cache,
@@ -134,7 +136,12 @@ class Engine:
         return min(self.limits.max_model_len, fitting) - len(prompt.token_ids)
 
     def make_request(
-        self, request_id: str, prompt: Prompt, params: SamplingParams, choice: int = 0
+        self,
+        request_id: str,
+        prompt: Prompt,
+        params: SamplingParams,
+        choice: int = 0,
+        priority: int = 0,
     ) -> Request:
         """A request that can run to its end here; does not queue it and may run in any thread.
 
@@ -162,6 +169,7 @@ class Engine:
                 prompt.bidirectional,
             ),
             table=BlockTable(self.spec.block_size),
+            priority=priority,
             choice=choice,
         )
         if not self.scheduler.fits(request):
@@ -210,13 +218,15 @@ class Engine:
             chunk.request.request_id: self._live[chunk.request.request_id].inputs
             for chunk in batch.chunks
         }
-        before_model = time.perf_counter()
+        before_model, encoder_seconds = time.perf_counter(), self.runner.encoding.seconds
         try:
             sampled = self.runner.run(batch, self._samplers, media)
         except Exception:
             logger.exception("A step with %d requests failed", len(batch.chunks))
             return self._fail(batch)
-        self.totals.model_seconds += time.perf_counter() - before_model
+        seconds = time.perf_counter() - before_model
+        self.totals.model_seconds += seconds
+        self._learn_prefill(batch, seconds - (self.runner.encoding.seconds - encoder_seconds))
         self.totals.steps += 1
         self.totals.step_tokens += batch.num_tokens
         tokens = {request_id: token.token_id for request_id, token in sampled.items()}
@@ -227,6 +237,12 @@ class Engine:
         ]
         self.totals.step_seconds += time.perf_counter() - started
         return progress
+
+    def _learn_prefill(self, batch: ScheduledBatch, seconds: float) -> None:
+        """Learn from steps that mostly prefill; decoding costs far more a token."""
+        prefilled = sum(chunk.num_tokens for chunk in batch.chunks if chunk.num_tokens > 1)
+        if 2 * prefilled >= batch.num_tokens:
+            self.pool.costs.observe_prefill(batch.num_tokens, seconds)
 
     def _advance_or_fail(self, live: _Live, token: SampledToken) -> Progress:
         try:
@@ -243,7 +259,7 @@ class Engine:
         if request.num_output_tokens == 1:
             self.totals.prompt_tokens += 0 if request.choice else request.num_prompt_tokens
             # Before later arrivals: while the blocks of the prompt are there.
-            for other in reversed(self._held.release(request)):
+            for other in self._held.release(request):
                 self.scheduler.add(other, beside=request)
         piece = live.answer.push(token)
         usage = None if piece.finish_reason is None else self._end(request, piece.finish_reason)

@@ -12,26 +12,32 @@ import torch
 
 from chiasm_worker.attention.base import AttentionBackend, CrossSource, SequenceChunk
 from chiasm_worker.engine.arena import Arena
+from chiasm_worker.engine.encoding import EncoderInputs, Encoding
 from chiasm_worker.engine.sampler import RowSampler, SampledToken, sample
 from chiasm_worker.kvcache.prefix_cache import CrossSpan
+from chiasm_worker.kvcache.rebuild_cost import RebuildCosts
 from chiasm_worker.models.base import LoadedModel
 from chiasm_worker.models.decoder import MediaRows
 from chiasm_worker.request import Request
-from chiasm_worker.sched.scheduler import Chunk, EncodeJob, ScheduledBatch
-
-# What the processor made of one media item, by input name.
-EncoderInputs = Mapping[str, torch.Tensor]
+from chiasm_worker.sched.scheduler import Chunk, ScheduledBatch
 
 
 class Runner:
     """The model, its arena and its attention."""
 
-    def __init__(self, model: LoadedModel, arena: Arena, attention: AttentionBackend) -> None:
+    def __init__(
+        self, model: LoadedModel, arena: Arena, attention: AttentionBackend, costs: RebuildCosts
+    ) -> None:
         self._model = model
+        self.encoding = Encoding(model, arena, costs)
         self._arena = arena
         self._attention = attention
         self._width = model.decoder.spec.hidden_size * (1 + model.num_deepstack)
-        self.num_encode_calls = 0
+
+    @property
+    def num_encode_calls(self) -> int:
+        """Media items that went through the encoder."""
+        return self.encoding.num_items
 
     @torch.inference_mode()
     def run(
@@ -47,8 +53,7 @@ class Runner:
             samplers: request id -> how it chooses.
             media: request id -> encoder inputs of its media spans.
         """
-        for job in batch.encodes:
-            self._encode(job, media[job.request.request_id])
+        self.encoding.run(batch.encodes, media)
         device = self._model.device
         token_ids = [t for c in batch.chunks for t in c.request.token_ids[c.start : c.end]]
         positions = np.concatenate([_positions(chunk) for chunk in batch.chunks], axis=1)
@@ -60,16 +65,6 @@ class Runner:
             self._media_rows(batch.chunks),
         )
         return self._sample(batch.chunks, hidden, samplers)
-
-    def _encode(self, job: EncodeJob, inputs: Sequence[EncoderInputs]) -> None:
-        features = self._model.encoder.encode(inputs[job.span_index])
-        if features.shape[0] != job.handle.item.num_tokens:
-            raise ValueError(
-                f"The encoder made {features.shape[0]} rows of a {job.handle.item.modality} that "
-                f"has {job.handle.item.num_tokens} tokens; bug."
-            )
-        self._arena.write_media(job.handle.block_ids, features)
-        self.num_encode_calls += 1
 
     def _sample(
         self, chunks: Sequence[Chunk], hidden: torch.Tensor, samplers: Mapping[str, RowSampler]

@@ -20,8 +20,9 @@ from contextlib import contextmanager
 
 from chiasm_contract.errors import InvalidRequest, Overloaded, Unavailable
 
+from chiasm_worker.engine.encoding import EncoderInputs
 from chiasm_worker.engine.engine import Engine, Progress
-from chiasm_worker.engine.runner import EncoderInputs
+from chiasm_worker.engine.media_room import MediaRoom
 from chiasm_worker.request import Prompt, Request, SamplingParams
 
 logger = logging.getLogger(__name__)
@@ -38,6 +39,7 @@ class EngineService:
         self.engine = engine
         self._capacity = engine.limits.max_num_seqs + engine.limits.max_waiting_requests
         self._num_inside = 0
+        self._media_room = MediaRoom(engine.limits.max_media_bytes)
         self._mean_seconds = _FIRST_GUESS_SECONDS
         self._ids = itertools.count()
         self._waiters: dict[str, asyncio.Queue[Progress | None]] = {}
@@ -88,6 +90,19 @@ class EngineService:
             self._num_inside -= num_choices
             self._mean_seconds += 0.1 * (self._loop.time() - started - self._mean_seconds)
 
+    @contextmanager
+    def media(self, prompt: Prompt, inputs: Sequence[EncoderInputs]) -> Iterator[None]:
+        """Room for a request's processed pictures until its end.
+
+        Raises: Overloaded when those of others take it.
+        """
+        sizes = {
+            span.item.digest: sum(tensor.nbytes for tensor in each.values())
+            for span, each in zip(prompt.spans, inputs, strict=True)
+        }
+        with self._media_room.hold(sizes, self._retry_after_seconds()):
+            yield
+
     async def generate(
         self,
         name: str,
@@ -95,6 +110,7 @@ class EngineService:
         params: SamplingParams,
         inputs: Sequence[EncoderInputs],
         num_choices: int = 1,
+        priority: int = 0,
     ) -> AsyncGenerator[list[Progress]]:
         """Batches of progress, the last of which holds the end of the last choice, or a failure.
 
@@ -109,6 +125,7 @@ class EngineService:
                 prompt,
                 params,
                 choice,
+                priority,
             )
             for choice in range(num_choices)
         )

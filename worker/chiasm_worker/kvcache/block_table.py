@@ -17,7 +17,7 @@ class BlockTable:
 
     block_size: int
     block_ids: list[int] = field(default_factory=list)
-    # Blocks up to here are findable or known to be duplicates; `commit` need not look again.
+    # Blocks up to here are findable; `commit` need not look again.
     num_committed: int = 0
 
     def num_missing(self, num_tokens: int) -> int:

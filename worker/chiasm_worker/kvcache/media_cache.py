@@ -1,8 +1,8 @@
 """Encoder outputs in the same pool as K and V, so that an item is encoded once.
 
-An item's output is cut into block payloads. Its blocks are found by the item's identity, used by
-every request that has the item in a coming chunk, and cached - then evicted like any other
-block - once nobody needs them. Half an entry is no entry: what is missing is encoded again.
+An item's output is cut into block payloads, which are one entry: found by the item's identity,
+used by every request that has the item in a coming chunk, and cached - then given up whole, when
+its credit is the lowest - once nobody needs it. Half an entry is no entry.
 
 Must not know: torch, where in a prompt an item stands.
 """
@@ -11,8 +11,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from chiasm_contract.errors import InvariantError
+
 from chiasm_worker.kvcache.block_pool import BlockPool
-from chiasm_worker.kvcache.prefix_cache import MediaIdentity, media_contents
+from chiasm_worker.kvcache.prefix_cache import MediaBlockContent, MediaIdentity, media_contents
+from chiasm_worker.kvcache.rebuild_cost import BlockKind, Rebuild
 from chiasm_worker.kvcache.spec import KVCacheSpec
 
 
@@ -23,6 +26,8 @@ class MediaHandle:
     item: MediaIdentity
     block_ids: tuple[int, ...]
     is_new: bool
+    # The blocks' generations when they were taken: what they held then is what they hold.
+    slot_gens: tuple[int, ...] = ()
 
 
 class MediaCache:
@@ -49,24 +54,26 @@ class MediaCache:
             return -(-item.num_tokens // self._vectors_per_block)
         return self._spec.blocks_for_bytes(item.num_tokens * self._bytes_per_token)
 
+    def contains(self, item: MediaIdentity) -> bool:
+        """Whether the item's output is there, or will be once the chosen step has run."""
+        return self._find(self._contents(item)) is not None
+
     def acquire(self, item: MediaIdentity) -> MediaHandle | None:
         """Hold the item's output, allocating room for it when it is not there; None if no room."""
-        contents = media_contents(self._root, item, self.num_blocks(item))
-        found = [self._pool.lookup(content.key, content) for content in contents]
-        present = [block_id for block_id in found if block_id is not None]
-        self._pool.acquire(present)
-        fresh = self._pool.allocate(len(contents) - len(present))
+        contents = self._contents(item)
+        found = self._find(contents)
+        if found is not None:
+            self._pool.acquire(found)
+            return self._handle(item, found, is_new=False)
+        fresh = self._pool.allocate(len(contents))
         if fresh is None:
-            self._pool.release(reversed(present))
             return None
-        is_new = bool(fresh)
-        block_ids = []
-        for content, block_id in zip(contents, found, strict=True):
-            if block_id is None:
-                block_id = fresh.pop(0)  # noqa: PLW2901
-                self._pool.commit(block_id, content.key, content)
-            block_ids.append(block_id)
-        return MediaHandle(item, tuple(block_ids), is_new)
+        for number, (content, block_id) in enumerate(zip(contents, fresh, strict=True)):
+            tokens = item.num_tokens if number == 0 else 0  # the entry's cost is the sum
+            rebuild = Rebuild(BlockKind.ENCODER_OUTPUT, tokens, item.modality)
+            self._pool.commit(block_id, content.key, content, rebuild)
+        self._pool.bind(fresh)
+        return self._handle(item, fresh, is_new=True)
 
     def release(self, handle: MediaHandle) -> None:
         """Give up a hold; the output stays findable until its room is needed."""
@@ -76,4 +83,25 @@ class MediaCache:
         """Undo `acquire` before the step ran: an output that was not written is not findable."""
         if handle.is_new:
             self._pool.uncommit(handle.block_ids)
-        self._pool.release(reversed(handle.block_ids))
+        self._pool.release(reversed(handle.block_ids), was_used=False)
+
+    def check(self, handle: MediaHandle) -> None:
+        """Raise InvariantError unless a handle's blocks hold what they held when it was made."""
+        now = tuple(self._pool.slot_gen(block_id) for block_id in handle.block_ids)
+        if now != handle.slot_gens:
+            raise InvariantError(
+                f"A media item lies in blocks {handle.block_ids} of generations "
+                f"{handle.slot_gens}, but these are at {now}; bug."
+            )
+
+    def _contents(self, item: MediaIdentity) -> list[MediaBlockContent]:
+        return media_contents(self._root, item, self.num_blocks(item))
+
+    def _find(self, contents: list[MediaBlockContent]) -> list[int] | None:
+        found = [self._pool.lookup(content.key, content) for content in contents]
+        block_ids = [block_id for block_id in found if block_id is not None]
+        return block_ids if len(block_ids) == len(contents) else None
+
+    def _handle(self, item: MediaIdentity, block_ids: list[int], *, is_new: bool) -> MediaHandle:
+        slot_gens = tuple(self._pool.slot_gen(block_id) for block_id in block_ids)
+        return MediaHandle(item, tuple(block_ids), is_new, slot_gens)

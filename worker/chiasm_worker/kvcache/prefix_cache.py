@@ -21,6 +21,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from chiasm_worker.kvcache.block_pool import BlockPool
+from chiasm_worker.kvcache.rebuild_cost import BlockKind, Rebuild
 
 _KV_TAG = b"chiasm.kv.block.v1"
 _MEDIA_TAG = b"chiasm.media.block.v1"
@@ -146,6 +147,12 @@ class BlockContent:
     media: tuple[MediaRun, ...]
     spans: tuple[WholeSpan, ...]
     key: bytes
+
+    @property
+    def rebuild(self) -> Rebuild:
+        """What having it again would take: to prefill its tokens."""
+        kind = BlockKind.MEDIA_KV if self.media else BlockKind.TEXT_KV
+        return Rebuild(kind, len(self.token_ids))
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,10 @@ Must not know: how batches are formed, blocks, HTTP.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -58,6 +58,34 @@ class VisionEncoder(Protocol):
         Args:
             inputs: what the processor made of one picture or video.
         """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedBatch:
+    """What the encoder made of several items.
+
+    Attributes:
+        features: one output an item, as VisionEncoder.encode would give it.
+        num_rows: patches or frames that the tower computed.
+        num_padding_rows: those among them that stand for nothing.
+    """
+
+    features: Sequence[torch.Tensor]
+    num_rows: int
+    num_padding_rows: int = 0
+
+
+@runtime_checkable
+class BatchingEncoder(Protocol):
+    """A VisionEncoder that can take several items in one call."""
+
+    def batch_key(self, inputs: Mapping[str, torch.Tensor]) -> Hashable:
+        """Items with equal keys may share a call without padding each other."""
+        ...
+
+    def encode_batch(self, batch: Sequence[Mapping[str, torch.Tensor]]) -> EncodedBatch:
+        """Features of items with equal keys."""
         ...
 
 

@@ -21,7 +21,13 @@ import torch
 from chiasm_contract.config import MediaKind
 
 from chiasm_worker.layers.rope import interleaved_axes, sectioned_axes
-from chiasm_worker.models.base import PicturesApart, PlacedItem, PositionScheme, VisionEncoder
+from chiasm_worker.models.base import (
+    EncodedBatch,
+    PicturesApart,
+    PlacedItem,
+    PositionScheme,
+    VisionEncoder,
+)
 from chiasm_worker.models.decoder import Decoder
 from chiasm_worker.models.digest import WeightGroups
 from chiasm_worker.models.text import build_decoder, head_dim, rope_scaling, rotary, sliding_windows
@@ -37,13 +43,22 @@ class QwenVisionEncoder:
 
     def encode(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Features of one picture or video; see VisionEncoder."""
-        is_video = "pixel_values_videos" in inputs
-        pixels = inputs["pixel_values_videos" if is_video else "pixel_values"]
-        pixels = pixels.to(self._visual.device, self._visual.dtype)
-        grid = _grid(inputs).to(self._visual.device)
+        return self.encode_batch([inputs]).features[0]
+
+    def batch_key(self, inputs: Mapping[str, torch.Tensor]) -> None:
+        """Pictures and videos of any size go together: the tower takes them packed."""
+
+    def encode_batch(self, batch: Sequence[Mapping[str, torch.Tensor]]) -> EncodedBatch:
+        """Features of several items; see BatchingEncoder."""
+        patches = [_patches(inputs) for inputs in batch]
+        pixels = torch.cat(patches).to(self._visual.device, self._visual.dtype)
+        grid = torch.cat([_grid(inputs) for inputs in batch]).to(self._visual.device)
         output = self._visual(pixels, grid_thw=grid, return_dict=True)
         levels = getattr(output, "deepstack_features", None) or []
-        return torch.cat((output.pooler_output, *levels), dim=-1)
+        features = torch.cat((output.pooler_output, *levels), dim=-1)
+        merge = pixels.shape[0] // features.shape[0]
+        sizes = [each.shape[0] // merge for each in patches]
+        return EncodedBatch(features.split(sizes), num_rows=pixels.shape[0])
 
 
 class QwenVL(PicturesApart):
@@ -144,6 +159,11 @@ class QwenVL(PicturesApart):
             interval = np.float32(rate) * np.float32(item.seconds_per_step)
             box[0] = (box[0].astype(np.float32) * interval).astype(np.int64)
         return box
+
+
+def _patches(inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    is_video = "pixel_values_videos" in inputs
+    return inputs["pixel_values_videos" if is_video else "pixel_values"]
 
 
 def _grid(inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:

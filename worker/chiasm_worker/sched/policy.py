@@ -1,24 +1,42 @@
 """In which order requests are served, and who gives way when blocks run out.
 
-First come, first served: the oldest running request is scheduled first and preempted last, so
-that work already done is kept and no request starves.
+First come, first served, shifted by priority: a request is served as if it had arrived
+`PLACES_PER_PRIORITY` places later for each step of its priority (lower is earlier, as in vLLM).
+Priorities are bounded, so only a bounded number of later arrivals ever goes before a request, and
+none starves. The request served first is also preempted last, so that work already done is kept.
 
 Must not know: blocks, torch.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator
+import bisect
+from collections.abc import Iterable, Iterator
 
 from chiasm_worker.request import Request
 
+# One step passes the whole of a queue of the default length.
+PLACES_PER_PRIORITY = 64
 
-class WaitingQueue:
-    """Arrival order, except that a preempted request goes back to the front."""
 
-    def __init__(self) -> None:
-        self._requests: deque[Request] = deque()
+Rank = tuple[int, int, int]
+
+
+def rank(arrival: int, priority: int) -> Rank:
+    """The place of the request that arrived as number `arrival`; lower is served first."""
+    return (arrival + PLACES_PER_PRIORITY * priority, arrival, arrival)
+
+
+def rank_beside(other: Rank, arrival: int) -> Rank:
+    """The place of a request that shares the place of another one, right behind it."""
+    return (*other[:2], arrival)
+
+
+class RankedQueue:
+    """Requests in the order of their ranks; a preempted one gets its old place back."""
+
+    def __init__(self, requests: Iterable[Request] = ()) -> None:
+        self._requests = sorted(requests, key=_rank)
 
     def __len__(self) -> int:
         return len(self._requests)
@@ -26,27 +44,22 @@ class WaitingQueue:
     def __iter__(self) -> Iterator[Request]:
         return iter(self._requests)
 
-    def append(self, request: Request) -> None:
-        """Queue a new request."""
-        self._requests.append(request)
-
-    def push_front(self, request: Request) -> None:
-        """Queue a preempted request before all others."""
-        self._requests.appendleft(request)
+    def add(self, request: Request) -> None:
+        """Put a request into its place."""
+        bisect.insort(self._requests, request, key=_rank)
 
     def peek(self) -> Request | None:
-        """The request to admit next."""
+        """The request to serve first."""
         return self._requests[0] if self._requests else None
 
-    def pop(self) -> Request:
-        """Take the request to admit next."""
-        return self._requests.popleft()
+    def last(self) -> Request:
+        """The request to serve last: the first to lose its blocks."""
+        return self._requests[-1]
 
     def remove(self, request: Request) -> None:
-        """Take out a request that was aborted."""
-        self._requests.remove(request)
+        """Take out a request that is here."""
+        del self._requests[bisect.bisect_left(self._requests, _rank(request), key=_rank)]
 
 
-def choose_victim(running: list[Request]) -> Request:
-    """The running request that loses its blocks first: the one admitted last."""
-    return running[-1]
+def _rank(request: Request) -> Rank:
+    return request.rank

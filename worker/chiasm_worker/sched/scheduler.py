@@ -1,12 +1,15 @@
-"""One step at a time: a token budget and a block pool -> a ScheduledBatch of plain data.
+"""One step at a time: budgets and a block pool -> a ScheduledBatch of plain data.
 
-There is no prefill or decode phase: each request has tokens whose K and V are missing, and a step
-computes some of them. Running requests come first, in order of admission; then waiting ones are
-admitted, each starting behind the longest prefix that the cache holds. When blocks run out the
-request admitted last is preempted: it gives its blocks back and later recomputes from its tokens,
-which mostly hits the cache. Cutting a chunk inside a picture is fine for causal attention; every
-chunk reads the picture's one encoder output. Where tokens see one another it is not: spans.py says
-where chunks and prefix hits end then.
+Each request has tokens whose K and V are missing, and a step computes some of them. Every decoding
+request gets its token first; what is left of the token budget goes to the prompts of running
+requests, then waiting ones are admitted, each starting behind the longest prefix that the cache
+holds: all in the order of policy.py. Pictures are encoded in the step whose chunk first touches
+them, as many as the encoder's budget allows; a chunk ends before the picture that has to wait.
+
+When blocks run out the request that is served last is preempted: it gives its blocks back and
+later recomputes from its tokens, which mostly hits the cache. Cutting a chunk inside a picture is
+fine for causal attention; every chunk reads the picture's one encoder output. Where tokens
+see one another it is not: spans.py says where chunks and prefix hits end then.
 
 Must not know: torch, text, HTTP. Invariants: a request's table covers its computed tokens; a
 media handle is held exactly while a coming chunk still needs it.
@@ -14,8 +17,10 @@ media handle is held exactly while a coming chunk still needs it.
 
 from __future__ import annotations
 
+import enum
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from chiasm_contract.errors import InvariantError
 
@@ -23,7 +28,8 @@ from chiasm_worker.kvcache.block_pool import BlockPool
 from chiasm_worker.kvcache.media_cache import MediaCache, MediaHandle
 from chiasm_worker.kvcache.prefix_cache import find_prefix
 from chiasm_worker.request import FinishReason, Prompt, Request, RequestStatus
-from chiasm_worker.sched.policy import WaitingQueue, choose_victim
+from chiasm_worker.sched.budget import StepBudget, encoder_tokens
+from chiasm_worker.sched.policy import RankedQueue, rank, rank_beside
 from chiasm_worker.sched.spans import chunk_end, needed_together, whole_prefix_blocks
 
 
@@ -34,6 +40,7 @@ class SchedulerLimits:
     max_num_seqs: int
     max_num_batched_tokens: int
     prefix_caching: bool = True
+    max_num_encoder_tokens: int = 2**62
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +80,21 @@ class ScheduledBatch:
         """Tokens computed in this step."""
         return sum(chunk.num_tokens for chunk in self.chunks)
 
+    def take_out(self, request: Request) -> Chunk | None:
+        """Remove the chunk of a request that was scheduled and then preempted."""
+        for index, chunk in enumerate(self.chunks):
+            if chunk.request is request:
+                return self.chunks.pop(index)
+        return None
+
+
+class Placed(enum.Enum):
+    """Whether a chunk could be scheduled, and if not, what is missing."""
+
+    YES = "yes"
+    NO_ROOM = "no room"
+    NEXT_STEP = "the encoder's budget"
+
 
 @dataclass(slots=True)
 class SchedulerCounters:
@@ -92,8 +114,9 @@ class Scheduler:
         self._limits = limits
         self._pool = pool
         self._media_cache = media_cache
-        self._waiting = WaitingQueue()
-        self._running: list[Request] = []
+        self._waiting = RankedQueue()
+        self._running = RankedQueue()
+        self._num_arrived = 0
         self.counters = SchedulerCounters()
 
     @property
@@ -109,7 +132,7 @@ class Scheduler:
     @property
     def has_requests(self) -> bool:
         """Whether a step would do anything."""
-        return bool(self._running or self._waiting)
+        return self.num_running + self.num_waiting > 0
 
     def fits(self, request: Request) -> bool:
         """Whether the request could run to its end if it were alone."""
@@ -134,12 +157,14 @@ class Scheduler:
 
         Args:
             request: the one to queue.
-            beside: a request admitted before, whose place in the queue this one shares.
+            beside: a request whose place in every queue this one shares, right behind it.
         """
         if beside is None:
-            self._waiting.append(request)
+            request.rank = rank(self._num_arrived, request.priority)
         else:
-            self._waiting.push_front(request)
+            request.rank = rank_beside(beside.rank, self._num_arrived)
+        self._num_arrived += 1
+        self._waiting.add(request)
 
     def finish(self, request: Request, reason: FinishReason) -> None:
         """End a request, whatever state it is in, and give its blocks back."""
@@ -154,17 +179,17 @@ class Scheduler:
     def schedule(self) -> ScheduledBatch:
         """Choose this step's work; call `update` with its tokens before the next."""
         batch = ScheduledBatch()
-        budget = self._limits.max_num_batched_tokens
+        budget = StepBudget(
+            self._limits.max_num_batched_tokens, self._limits.max_num_encoder_tokens
+        )
         preempted = self.counters.num_preemptions
-        index = 0
-        while index < len(self._running) and budget > 0:
-            request = self._running[index]
-            chunk = self._place_or_preempt(request, budget, batch)
-            if chunk is None:
-                break
-            batch.chunks.append(chunk)
-            budget -= chunk.num_tokens
-            index += 1
+        running = list(self._running)
+        for request in (
+            *(request for request in running if request.is_decoding),
+            *(request for request in running if not request.is_decoding),
+        ):
+            if budget.tokens > 0 and request.status is RequestStatus.RUNNING:
+                self._place_or_preempt(request, budget, batch)
         if self.counters.num_preemptions == preempted:
             self._admit(budget, batch)
         if self.has_requests and not batch.chunks:
@@ -193,37 +218,53 @@ class Scheduler:
             if held is not None:
                 self._media_cache.take_back(held)
 
+    def check(self) -> None:
+        """Raise InvariantError unless every hold on a block is that of one request's books.
+
+        A block may be in several tables only by reference: it has as many readers as holders.
+        """
+        self._pool.check()
+        holders: Counter[int] = Counter()
+        for request in (*self._running, *self._waiting):
+            holders.update(request.table.block_ids)
+            for handle in request.media.values():
+                self._media_cache.check(handle)
+                holders.update(handle.block_ids)
+        for block_id in range(self._pool.num_blocks):
+            if self._pool.ref_cnt(block_id) != holders[block_id]:
+                raise InvariantError(
+                    f"Block {block_id} has {self._pool.ref_cnt(block_id)} readers but "
+                    f"{holders[block_id]} requests hold it; bug."
+                )
+
     def _place_or_preempt(
-        self, request: Request, budget: int, batch: ScheduledBatch
-    ) -> Chunk | None:
-        while True:
-            chunk = self._place(request, budget, batch)
-            if chunk is not None:
-                return chunk
-            victim = choose_victim(self._running)
+        self, request: Request, budget: StepBudget, batch: ScheduledBatch
+    ) -> None:
+        """Schedule a running request's next chunk; those served later make room for it."""
+        while self._place(request, budget, batch) is Placed.NO_ROOM:
+            victim = self._running.last()
+            if chunk := batch.take_out(victim):
+                budget.tokens += chunk.num_tokens
             self._preempt(victim)
             if victim is request:
-                return None
+                return
 
-    def _admit(self, budget: int, batch: ScheduledBatch) -> None:
-        while budget > 0 and len(self._running) < self._limits.max_num_seqs:
+    def _admit(self, budget: StepBudget, batch: ScheduledBatch) -> None:
+        while budget.tokens > 0 and len(self._running) < self._limits.max_num_seqs:
             request = self._waiting.peek()
             if request is None:
                 return
             hits = self._attach_prefix(request)
-            chunk = self._place(request, budget, batch)
-            if chunk is None:
-                self._give_back(request)
+            if self._place(request, budget, batch) is not Placed.YES:
+                self._give_back(request, was_used=False)
                 return
             self.counters.prefix_hit_tokens += hits
             self.counters.prefix_query_tokens += len(request.token_ids)
             if request.num_cached_tokens is None:
                 request.num_cached_tokens = hits
-            self._waiting.pop()
+            self._waiting.remove(request)
             request.status = RequestStatus.RUNNING
-            self._running.append(request)
-            batch.chunks.append(chunk)
-            budget -= chunk.num_tokens
+            self._running.add(request)
 
     def _attach_prefix(self, request: Request) -> int:
         if not self._limits.prefix_caching:
@@ -237,45 +278,73 @@ class Scheduler:
         request.num_computed_tokens = len(block_ids) * size
         return request.num_computed_tokens
 
-    def _place(self, request: Request, budget: int, batch: ScheduledBatch) -> Chunk | None:
-        """Find room for the request's next chunk; None if not even a shorter one fits.
+    def _place(self, request: Request, budget: StepBudget, batch: ScheduledBatch) -> Placed:
+        """Schedule the request's next chunk, as long as budgets and blocks allow.
 
         A chunk that does not fit is cut before the last picture that begins in it, so that in the
-        end no more encoder outputs are needed at a time than must be: `fits` counts on that.
+        end no more encoder outputs are needed at a time than must be: `fits` counts on that. What
+        then still exceeds the encoder's budget has a step's encoding to itself.
         """
+        budget.is_waived = False
         start, spans = request.num_computed_tokens, request.prompt.bidirectional
-        end = chunk_end(start, min(len(request.token_ids), start + budget), spans)
-        while not self._hold(request, start, end, batch):
+        end = chunk_end(start, min(len(request.token_ids), start + budget.tokens), spans)
+        while (placed := self._hold(request, start, end, budget, batch)) is not Placed.YES:
             begins = [request.prompt.media[i].needed_from for i in request.media_in(start, end)]
             shorter = chunk_end(start, max(begins), spans) if begins else start
-            if not start < shorter < end:
-                return None
-            end = shorter
-        return Chunk(request, start, end - start, samples=end == len(request.token_ids))
+            if start < shorter < end:
+                end = shorter
+            elif placed is Placed.NEXT_STEP and not (budget.has_encodes or budget.is_waived):
+                budget.is_waived = True
+            else:
+                return placed
+        batch.chunks.append(
+            Chunk(request, start, end - start, samples=end == len(request.token_ids))
+        )
+        budget.tokens -= end - start
+        return Placed.YES
 
-    def _hold(self, request: Request, start: int, end: int, batch: ScheduledBatch) -> bool:
+    def _hold(
+        self, request: Request, start: int, end: int, budget: StepBudget, batch: ScheduledBatch
+    ) -> Placed:
         """Take the blocks and encoder outputs of tokens start..end-1, or none of them."""
         held: dict[int, MediaHandle] = {}
-        blocks: list[int] | None = None
+        step = replace(budget)
+        placed = Placed.YES
         for index in request.media_in(start, end):
-            if index in request.media:
-                continue
-            handle = self._media_cache.acquire(request.prompt.media[index].item)
-            if handle is None:
-                break
-            held[index] = handle
-        else:
+            if index not in request.media:
+                placed = self._hold_media(request, index, step, held)
+                if placed is not Placed.YES:
+                    break
+        blocks: list[int] | None = None
+        if placed is Placed.YES:
             blocks = self._pool.allocate(request.table.num_missing(end))
         if blocks is None:
             for handle in reversed(held.values()):
                 self._media_cache.take_back(handle)
-            return False
+            return Placed.NO_ROOM if placed is Placed.YES else placed
+        budget.encoder_tokens, budget.has_encodes = step.encoder_tokens, step.has_encodes
         request.table.block_ids += blocks
         request.media.update(held)
         batch.encodes += [EncodeJob(request, i, h) for i, h in held.items() if h.is_new]
         self.counters.media_queries += len(held)
         self.counters.media_hits += sum(not handle.is_new for handle in held.values())
-        return True
+        return Placed.YES
+
+    def _hold_media(
+        self, request: Request, index: int, step: StepBudget, held: dict[int, MediaHandle]
+    ) -> Placed:
+        """Add one item's encoder output to `held`, unless it has to wait."""
+        item = request.prompt.media[index].item
+        is_new = not self._media_cache.contains(item)
+        if is_new and not step.may_encode(encoder_tokens(item)):
+            return Placed.NEXT_STEP
+        handle = self._media_cache.acquire(item)
+        if handle is None:
+            return Placed.NO_ROOM
+        if is_new:
+            step.spend_encode(encoder_tokens(item))
+        held[index] = handle
+        return Placed.YES
 
     def _preempt(self, request: Request) -> None:
         self._running.remove(request)
@@ -283,12 +352,12 @@ class Scheduler:
         request.status = RequestStatus.WAITING
         request.num_preemptions += 1
         self.counters.num_preemptions += 1
-        self._waiting.push_front(request)
+        self._waiting.add(request)
 
-    def _give_back(self, request: Request) -> None:
+    def _give_back(self, request: Request, *, was_used: bool = True) -> None:
         for index in list(request.media):
             self._media_cache.release(request.media.pop(index))
-        self._pool.release(request.table.take_all())
+        self._pool.release(request.table.take_all(), was_used=was_used)
         request.num_computed_tokens = 0
 
     def _commit_full_blocks(self, request: Request) -> None:
@@ -298,5 +367,12 @@ class Scheduler:
         while (table.num_committed + 1) * table.block_size <= request.num_computed_tokens:
             index = table.num_committed
             content = request.chain.content(index, request.token_ids)
-            self._pool.commit(table.block_ids[index], content.key, content)
+            own = table.block_ids[index]
+            parent_key = content.parent_key if index else None
+            found = self._pool.commit(own, content.key, content, content.rebuild, parent_key)
+            if found != own:
+                # Another request computed the same at the same time: one block is enough.
+                self._pool.acquire([found])
+                self._pool.release([own])
+                table.block_ids[index] = found
             table.num_committed += 1

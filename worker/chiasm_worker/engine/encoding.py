@@ -1,0 +1,80 @@
+"""Runs a step's new media through the encoder: in batches of equal shape, one output an item.
+
+An encoder that can take several items at once says which ones go together (`BatchingEncoder`);
+any other gets them one by one. Whatever shares a batch, an item's output is the same up to the
+rounding of larger matrix products, and greedy answers are equal (tests/worker/engine).
+
+Must not know: how work is chosen, prompts, text.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from chiasm_worker.engine.arena import Arena
+from chiasm_worker.kvcache.rebuild_cost import RebuildCosts
+from chiasm_worker.models.base import BatchingEncoder, EncodedBatch, LoadedModel
+from chiasm_worker.sched.budget import encoder_tokens
+from chiasm_worker.sched.scheduler import EncodeJob
+
+# What the image processor made of one picture, by input name.
+EncoderInputs = Mapping[str, torch.Tensor]
+
+
+class Encoding:
+    """The encoder, where its outputs go, and totals since start."""
+
+    def __init__(self, model: LoadedModel, arena: Arena, costs: RebuildCosts) -> None:
+        self._encoder = model.encoder
+        self._device = model.device
+        self._arena = arena
+        self._costs = costs
+        self.num_items = 0
+        self.num_batches = 0
+        self.num_rows = 0
+        self.num_padding_rows = 0
+        self.seconds = 0.0
+
+    def run(self, jobs: Sequence[EncodeJob], media: Mapping[str, Sequence[EncoderInputs]]) -> None:
+        """Write the outputs of `jobs`; `media` has the inputs by request id and span."""
+        batches: dict[object, list[EncodeJob]] = {}
+        for job in jobs:
+            inputs = media[job.request.request_id][job.span_index]
+            batches.setdefault(self._shape(job, inputs), []).append(job)
+        for batch in batches.values():
+            self._run(batch, [media[job.request.request_id][job.span_index] for job in batch])
+
+    def _shape(self, job: EncodeJob, inputs: EncoderInputs) -> object:
+        """Jobs of equal shape share a batch."""
+        item = job.handle.item
+        if isinstance(self._encoder, BatchingEncoder):
+            return (item.modality, self._encoder.batch_key(inputs))
+        return job.handle.block_ids
+
+    def _run(self, batch: Sequence[EncodeJob], inputs: Sequence[EncoderInputs]) -> None:
+        started = self._now()
+        encoded = self._encode(inputs)
+        for job, features in zip(batch, encoded.features, strict=True):
+            self._arena.write_media(job.handle.block_ids, features)
+        seconds = self._now() - started
+        num_tokens = sum(encoder_tokens(job.handle.item) for job in batch)
+        self._costs.observe_encode(batch[0].handle.item.modality, num_tokens, seconds)
+        self.num_items += len(batch)
+        self.num_batches += 1
+        self.num_rows += encoded.num_rows
+        self.num_padding_rows += encoded.num_padding_rows
+        self.seconds += seconds
+
+    def _encode(self, inputs: Sequence[EncoderInputs]) -> EncodedBatch:
+        if isinstance(self._encoder, BatchingEncoder):
+            return self._encoder.encode_batch(inputs)
+        features = [self._encoder.encode(each) for each in inputs]
+        return EncodedBatch(features, num_rows=sum(len(each) for each in features))
+
+    def _now(self) -> float:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+        return time.perf_counter()
