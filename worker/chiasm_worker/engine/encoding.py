@@ -20,7 +20,7 @@ from chiasm_worker.models.base import BatchingEncoder, EncodedBatch, LoadedModel
 from chiasm_worker.sched.budget import encoder_tokens
 from chiasm_worker.sched.scheduler import EncodeJob
 
-# What the image processor made of one picture, by input name.
+# What the processor made of one media item, by input name.
 EncoderInputs = Mapping[str, torch.Tensor]
 
 
@@ -58,6 +58,12 @@ class Encoding:
         started = self._now()
         encoded = self._encode(inputs)
         for job, features in zip(batch, encoded.features, strict=True):
+            item = job.handle.item
+            if features.shape[0] != item.num_tokens:
+                raise ValueError(
+                    f"The encoder made {features.shape[0]} rows of a {item.modality} that has "
+                    f"{item.num_tokens} tokens; bug."
+                )
             self._arena.write_media(job.handle.block_ids, features)
         seconds = self._now() - started
         num_tokens = sum(encoder_tokens(job.handle.item) for job in batch)

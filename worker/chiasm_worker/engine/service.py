@@ -98,7 +98,7 @@ class EngineService:
         """
         sizes = {
             span.item.digest: sum(tensor.nbytes for tensor in each.values())
-            for span, each in zip(prompt.spans, inputs, strict=True)
+            for span, each in zip(prompt.media, inputs, strict=True)
         }
         with self._media_room.hold(sizes, self._retry_after_seconds()):
             yield

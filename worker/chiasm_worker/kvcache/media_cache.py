@@ -47,6 +47,7 @@ class MediaCache:
         self._bytes_per_token = bytes_per_token
         # Where blocks are read one by one, no vector lies in two; 0: outputs fill them to the brim.
         self._vectors_per_block = vectors_per_block
+        self._kind = BlockKind.CROSS_KV if vectors_per_block else BlockKind.ENCODER_OUTPUT
 
     def num_blocks(self, item: MediaIdentity) -> int:
         """Blocks that the item's encoder output needs."""
@@ -70,7 +71,7 @@ class MediaCache:
             return None
         for number, (content, block_id) in enumerate(zip(contents, fresh, strict=True)):
             tokens = item.num_tokens if number == 0 else 0  # the entry's cost is the sum
-            rebuild = Rebuild(BlockKind.ENCODER_OUTPUT, tokens, item.modality)
+            rebuild = Rebuild(self._kind, tokens, item.modality)
             self._pool.commit(block_id, content.key, content, rebuild)
         self._pool.bind(fresh)
         return self._handle(item, fresh, is_new=True)

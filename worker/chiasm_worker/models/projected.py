@@ -10,36 +10,79 @@ Must not know: batches, blocks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from chiasm_worker.models.base import PicturesApart, PlacedItem, PositionScheme, VisionEncoder
+from chiasm_worker.models.base import (
+    EncodedBatch,
+    PicturesApart,
+    PlacedItem,
+    PositionScheme,
+    VisionEncoder,
+)
 from chiasm_worker.models.decoder import Decoder
 from chiasm_worker.models.digest import WeightGroups
 from chiasm_worker.models.text import build_decoder, rope_scaling, rotary, sliding_windows
 
+_MAX_SIZES = 8
+
 
 class FeatureEncoder:
-    """transformers' `get_image_features` over the inputs of one picture."""
+    """transformers' `get_image_features`; pictures of equal shape go together."""
 
     def __init__(self, model: Any, dtype: torch.dtype, inputs: Sequence[str]) -> None:
         self._model = model
         self._dtype = dtype
         self._inputs = tuple(inputs)
+        patch = model.config.vision_config.patch_size
+        self._patch_pixels = patch**2 if isinstance(patch, int) else math.prod(patch)
 
     def encode(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Features of one picture; see VisionEncoder."""
-        given = {name: self.place(inputs[name]) for name in self._inputs if name in inputs}
-        return rows(self._model.get_image_features(**given, return_dict=True).pooler_output)
+        return self.encode_batch([inputs]).features[0]
+
+    def batch_key(self, inputs: Mapping[str, torch.Tensor]) -> Hashable:
+        """Equal shapes, and equal sizes before padding, make equally many rows."""
+        if "pixel_values" not in inputs:
+            return id(inputs)
+        given = [(name, inputs[name]) for name in self._inputs if name in inputs]
+        return tuple(
+            (name, *tensor.shape, *(() if tensor.is_floating_point() else _sizes(tensor)))
+            for name, tensor in given
+        )
+
+    def encode_batch(self, batch: Sequence[Mapping[str, torch.Tensor]]) -> EncodedBatch:
+        """Features of several pictures; see BatchingEncoder."""
+        if "pixel_values" not in batch[0]:  # a video, which comes alone
+            features = [self.encode(inputs) for inputs in batch]
+            return EncodedBatch(features, num_rows=sum(len(each) for each in features))
+        given = {
+            name: self.place(torch.cat([inputs[name] for inputs in batch]))
+            for name in self._inputs
+            if name in batch[0]
+        }
+        together = rows(self._model.get_image_features(**given, return_dict=True).pooler_output)
+        mask = given.get("pixel_attention_mask")
+        return EncodedBatch(
+            together.chunk(len(batch)),
+            num_rows=given["pixel_values"].numel() // (3 * self._patch_pixels),
+            num_padding_rows=0 if mask is None else int((mask == 0).sum()) // self._patch_pixels,
+        )
 
     def place(self, tensor: torch.Tensor) -> torch.Tensor:
         """An input where the model is; pixels in the model's type."""
         dtype = self._dtype if tensor.is_floating_point() else tensor.dtype
         return tensor.to(self._model.device, dtype)
+
+
+def _sizes(tensor: torch.Tensor) -> tuple[int, ...]:
+    """The numbers of an input that says sizes; a mask has one for each pixel and says nothing."""
+    return tuple(tensor.flatten().tolist()) if tensor.numel() <= _MAX_SIZES else ()
 
 
 def rows(features: torch.Tensor | Sequence[torch.Tensor]) -> torch.Tensor:
