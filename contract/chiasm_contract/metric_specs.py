@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
+from chiasm_contract.config import COMPRESSION_RATIOS
 from chiasm_contract.media_formats import AudioFormat, VideoFormat
 
 Kind = Literal["counter", "gauge", "histogram"]
@@ -166,6 +167,11 @@ METRIC_SPECS: tuple[MetricSpec, ...] = (
     MetricSpec(
         "vllm:generation_tokens_total", "counter", "tokens", "worker",
         "Tokens generated.", MODEL,
+    ),
+    MetricSpec(
+        "chiasm_worker_image_tokens_total", "counter", "tokens", "worker",
+        "Tokens of pictures in prompts that reached their first token, by compression.",
+        {**MODEL, "compression": tuple(map(str, COMPRESSION_RATIOS))},
     ),
     MetricSpec(
         "vllm:num_preemptions_total", "counter", "preemptions", "worker",

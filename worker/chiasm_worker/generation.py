@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from typing import Any
 
-from chiasm_contract.config import MediaLimits
+from chiasm_contract.config import MediaLimits, VisionConfig
 from chiasm_contract.errors import ChiasmError
 from chiasm_contract.messages import (
     ChosenLogprob,
@@ -43,9 +43,11 @@ _NUM_THREADS = 2
 class Generation:
     """Turns requests into events on one engine."""
 
-    def __init__(self, limits: MediaLimits, model: LoadedModel, service: EngineService) -> None:
+    def __init__(
+        self, limits: MediaLimits, vision: VisionConfig, model: LoadedModel, service: EngineService
+    ) -> None:
         self._service = service
-        self._media = MediaReader(model, limits)
+        self._media = MediaReader(model, limits, vision)
         self._prompts = PromptBuilder(model)
         self._tokens = TokenTexts(model.processor.tokenizer)
         self._threads = ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix="media")
@@ -113,6 +115,8 @@ class Generation:
                         image_tokens=usage.num_media_tokens["image"],
                         video_tokens=usage.num_media_tokens["video"],
                         audio_tokens=usage.num_media_tokens["audio"],
+                        uncompressed_image_tokens=usage.num_uncompressed_image_tokens,
+                        image_compression=usage.image_compression,
                     ),
                 )
             )

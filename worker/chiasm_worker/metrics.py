@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+from chiasm_contract.config import COMPRESSION_RATIOS
 from chiasm_contract.metric_specs import specs_of
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -66,6 +67,10 @@ class EngineCollector(Collector):
         if name == "chiasm_worker_blocks":
             for state, value in BLOCK_STATES.items():
                 yield {**model, "state": state}, value(self._engine)
+        elif name == "chiasm_worker_image_tokens_total":
+            for ratio in COMPRESSION_RATIOS:
+                tokens = self._engine.totals.image_tokens[ratio]
+                yield {**model, "compression": str(ratio)}, tokens
         elif name == "vllm:cache_config_info":
             limits = self._engine.limits
             yield (

@@ -12,7 +12,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from chiasm_contract.config import EngineLimits
@@ -43,6 +43,8 @@ class RequestUsage:
     num_output_tokens: int
     num_cached_tokens: int
     num_media_tokens: Counter[str]  # by modality
+    num_uncompressed_image_tokens: int
+    image_compression: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,7 @@ class EngineTotals:
     """Totals since start."""
 
     prompt_tokens: int = 0
+    image_tokens: Counter[int] = field(default_factory=Counter)  # by compression
     generation_tokens: int = 0
     steps: int = 0
     step_tokens: int = 0
@@ -224,6 +227,7 @@ class Engine:
         self.totals.generation_tokens += 1
         if request.num_output_tokens == 1:
             self.totals.prompt_tokens += request.num_prompt_tokens
+            self.totals.image_tokens.update(request.prompt.image_tokens)
         text = detokenizer.push(token.token_id)
         reason = None
         if detokenizer.is_stopped or token.token_id in self.model.eos_token_ids:
@@ -244,6 +248,8 @@ class Engine:
             num_output_tokens=request.num_output_tokens,
             num_cached_tokens=request.num_cached_tokens or 0,
             num_media_tokens=request.prompt.num_media_tokens,
+            num_uncompressed_image_tokens=request.prompt.num_uncompressed_image_tokens,
+            image_compression=request.prompt.image_compression,
         )
         return usage
 

@@ -3,6 +3,7 @@
 An item's output is cut into block payloads. Its blocks are found by the item's identity, used by
 every request that has the item in a coming chunk, and cached - then evicted like any other
 block - once nobody needs them. Half an entry is no entry: what is missing is encoded again.
+What is kept is the output before compression, so that an item in several details is encoded once.
 
 Must not know: torch, where in a prompt an item stands.
 """
@@ -45,12 +46,14 @@ class MediaCache:
 
     def num_blocks(self, item: MediaIdentity) -> int:
         """Blocks that the item's encoder output needs."""
+        num_vectors = item.encoded.num_tokens
         if self._vectors_per_block:
-            return -(-item.num_tokens // self._vectors_per_block)
-        return self._spec.blocks_for_bytes(item.num_tokens * self._bytes_per_token)
+            return -(-num_vectors // self._vectors_per_block)
+        return self._spec.blocks_for_bytes(num_vectors * self._bytes_per_token)
 
     def acquire(self, item: MediaIdentity) -> MediaHandle | None:
         """Hold the item's output, allocating room for it when it is not there; None if no room."""
+        item = item.encoded
         contents = media_contents(self._root, item, self.num_blocks(item))
         found = [self._pool.lookup(content.key, content) for content in contents]
         present = [block_id for block_id in found if block_id is not None]
