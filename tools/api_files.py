@@ -59,7 +59,12 @@ the one that ended the answer, nor those behind a stop string's place.
 
 ## Pictures
 
-`detail` of a picture may be auto or high, which mean the same: the whole picture. low is refused.
+`detail` of a picture says how many of its tokens become one: high keeps all of them, auto (also
+when absent) follows the resource's `spec.model.vision.compression`, low its `lowDetailCompression`.
+A model whose tokens cannot be pooled answers 400 to a detail that would. In the answer's usage,
+`prompt_tokens_details` says under `image_tokens` what the pictures took, under
+`uncompressed_image_tokens` what they would have taken at high, and under `image_compression` each
+one's ratio.
 
 ## Answers to faults
 

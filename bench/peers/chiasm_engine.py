@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
-from chiasm_contract.config import EngineLimits, MediaLimits, WorkerConfig
+from chiasm_contract.config import EngineLimits, MediaLimits, VisionConfig, WorkerConfig
 from chiasm_contract.messages import (
     ChatMessage,
     GenerateHead,
@@ -36,7 +36,7 @@ def contestant(folder: str, num_threads: int) -> Answer:
         model, engine, _ = build(config)
         service = EngineService(engine)
         service.start()
-        return Generation(MediaLimits(), model, service)
+        return Generation(MediaLimits(), VisionConfig(), model, service)
 
     generation = loop.run_until_complete(start())
 

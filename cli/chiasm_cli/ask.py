@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from chiasm_contract.config import Detail
+
 from chiasm_cli.errors import CliError
 
 TIMEOUT_SECONDS = 600
@@ -26,7 +28,7 @@ _SIGNATURES = {
 }
 
 
-def ask(url: str, image: Path, question: str) -> Iterator[str]:
+def ask(url: str, image: Path, question: str, detail: Detail = "auto") -> Iterator[str]:
     """The pieces of the answer.
 
     Raises: CliError saying what is wrong with the picture or the server.
@@ -41,7 +43,7 @@ def ask(url: str, image: Path, question: str) -> Iterator[str]:
                 {
                     "role": "user",
                     "content": [
-                        {"type": "image_url", "image_url": {"url": picture}},
+                        {"type": "image_url", "image_url": {"url": picture, "detail": detail}},
                         {"type": "text", "text": question},
                     ],
                 }

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Annotated
 
 import typer
-from chiasm_contract.config import DeviceKind, Dtype
+from chiasm_contract.config import CompressionMethod, CompressionRatio, Detail, DeviceKind, Dtype
 
 from chiasm_cli import ask as asking
 from chiasm_cli import serve as serving
@@ -60,6 +60,15 @@ def serve(  # noqa: PLR0913, PLR0917 - one parameter for each option
     audios: Annotated[
         int, typer.Option(min=0, max=16, help="Sounds in one request, where the model takes them.")
     ] = 0,
+    compression: Annotated[
+        CompressionRatio, typer.Option(help="Vision tokens that become one at detail auto.")
+    ] = 1,
+    low_detail_compression: Annotated[
+        CompressionRatio, typer.Option(help="Vision tokens that become one at detail low.")
+    ] = 8,
+    compression_method: Annotated[
+        CompressionMethod, typer.Option(help="Keep the most salient of them, or their mean.")
+    ] = "salient",
 ) -> None:
     """Serve MODEL on this machine, without Kubernetes."""
     serving.serve(
@@ -75,6 +84,9 @@ def serve(  # noqa: PLR0913, PLR0917 - one parameter for each option
             images=images,
             videos=videos,
             audios=audios,
+            compression=compression,
+            low_detail_compression=low_detail_compression,
+            compression_method=compression_method,
         )
     )
 
@@ -84,9 +96,12 @@ def ask(
     image: Annotated[Path, typer.Argument(help="A picture: PNG, JPEG, WebP, GIF or BMP.")],
     question: Annotated[str, typer.Argument(help="What to ask about it.")],
     url: Annotated[str, typer.Option(help="Where a model is served.")] = DEFAULT_URL,
+    detail: Annotated[
+        Detail, typer.Option(help="How much of the picture to see; less is quicker.")
+    ] = "auto",
 ) -> None:
     """Ask a served model QUESTION about the picture IMAGE."""
-    for piece in asking.ask(url, image, question):
+    for piece in asking.ask(url, image, question, detail):
         sys.stdout.write(piece)
         sys.stdout.flush()
     sys.stdout.write("\n")

@@ -20,6 +20,8 @@ from chiasm_contract import names
 from chiasm_contract.builtin_models import builtin_identity, builtin_models
 from chiasm_contract.config import (
     AudioLimits,
+    CompressionMethod,
+    CompressionRatio,
     DeviceKind,
     Dtype,
     EngineLimits,
@@ -27,6 +29,7 @@ from chiasm_contract.config import (
     MediaLimits,
     SidecarConfig,
     VideoLimits,
+    VisionConfig,
     WorkerConfig,
 )
 
@@ -56,6 +59,9 @@ class Choices:
     images: int = 4
     videos: int = 0
     audios: int = 0
+    compression: CompressionRatio = 1
+    low_detail_compression: CompressionRatio = 8
+    compression_method: CompressionMethod = "salient"
 
 
 class _Stopped(Exception):
@@ -111,6 +117,11 @@ def configs(choices: Choices, folder: Path, scratch: Path) -> tuple[WorkerConfig
         model_path=folder,
         dtype=choices.dtype,
         device=choices.device,
+        vision=VisionConfig(
+            compression=choices.compression,
+            low_detail_compression=choices.low_detail_compression,
+            compression_method=choices.compression_method,
+        ),
         engine=EngineLimits(kv_cache_bytes=choices.kv_cache_bytes),
         socket_path=socket_path,
         **media,

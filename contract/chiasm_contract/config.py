@@ -8,7 +8,7 @@ Sizes are bytes, times are seconds, and the names say so.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -19,6 +19,10 @@ C = TypeVar("C", bound=BaseModel)
 MediaKind = Literal["image", "video", "audio"]
 Dtype = Literal["float32", "bfloat16", "float16"]
 DeviceKind = Literal["cpu", "cuda"]  # torch calls AMD's devices "cuda" too
+CompressionMethod = Literal["salient", "mean"]
+Detail = Literal["auto", "low", "high"]
+CompressionRatio = Literal[1, 4, 8, 16]
+COMPRESSION_RATIOS: tuple[CompressionRatio, ...] = get_args(CompressionRatio)
 
 # Pillow refuses pictures above this, whatever a limit of ours says.
 MAX_IMAGE_PIXELS = 178_956_970
@@ -78,6 +82,20 @@ class MediaLimits(_Frozen):
         return sum(kind.max_per_prompt * kind.max_bytes for kind in kinds)
 
 
+class VisionConfig(_Frozen):
+    """How many vision tokens become one, by the detail that a request asks for."""
+
+    compression: CompressionRatio = 1
+    low_detail_compression: CompressionRatio = 8
+    compression_method: CompressionMethod = "salient"
+
+    def ratio(self, detail: Detail) -> CompressionRatio:
+        """The compression that `detail` means here; `high` always means none."""
+        if detail == "high":
+            return 1
+        return self.low_detail_compression if detail == "low" else self.compression
+
+
 class EngineLimits(_Frozen):
     """The engine's budgets."""
 
@@ -100,6 +118,7 @@ class WorkerConfig(MediaLimits):
     dtype: Dtype = "float32"
     device: DeviceKind = "cpu"
     num_threads: int = Field(default=0, ge=0, description="0: as many as the model gains from")
+    vision: VisionConfig = VisionConfig()
     engine: EngineLimits = EngineLimits()
     socket_path: Path = Path(names.WORKER_SOCKET)
     shutdown_seconds: float = Field(

@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from chiasm_contract.config import MediaKind
+from chiasm_contract.config import Detail, MediaKind
 from chiasm_contract.errors import ErrorBody, InvalidRequest
 from chiasm_contract.fingerprint import Value
 from chiasm_contract.sampling import Sampling
@@ -53,6 +53,9 @@ class ImagePart(_Message):
 
     type: Literal["image"] = "image"
     index: int = Field(ge=0)
+    detail: Detail = Field(
+        default="auto", description="Which compression; the worker's VisionConfig says how much"
+    )
 
 
 class VideoPart(_Message):
@@ -150,6 +153,12 @@ class Usage(_Message):
     image_tokens: int
     video_tokens: int = 0
     audio_tokens: int = 0
+    uncompressed_image_tokens: int = Field(
+        default=0, description="What the same pictures would have taken at detail `high`"
+    )
+    image_compression: tuple[int, ...] = Field(
+        default=(), description="For each picture in the order of the prompt: 1 (none), 4, 8 or 16"
+    )
 
 
 class FinishEvent(_Message):

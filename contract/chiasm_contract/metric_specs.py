@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
+from chiasm_contract.config import COMPRESSION_RATIOS
 from chiasm_contract.media_formats import AudioFormat, VideoFormat
 
 Kind = Literal["counter", "gauge", "histogram"]
@@ -169,6 +170,11 @@ METRIC_SPECS: tuple[MetricSpec, ...] = (
         "Tokens generated.", MODEL,
     ),
     MetricSpec(
+        "chiasm_worker_image_tokens_total", "counter", "tokens", "worker",
+        "Tokens of pictures in prompts that reached their first token, by compression.",
+        {**MODEL, "compression": tuple(map(str, COMPRESSION_RATIOS))},
+    ),
+    MetricSpec(
         "vllm:num_preemptions_total", "counter", "preemptions", "worker",
         "Times that a running request gave its blocks to an older one.", MODEL,
     ),
@@ -250,8 +256,8 @@ METRIC_SPECS: tuple[MetricSpec, ...] = (
     MetricSpec(
         "chiasm_worker_rebuild_seconds_per_token", "gauge", "seconds", "worker",
         "Measured cost of having a token's content again, which eviction weighs: text is prefill, "
-        "image the vision encoder.",
-        {**MODEL, "modality": ("text", "image")},
+        "the others their encoder.",
+        {**MODEL, "modality": ("text", "image", "video", "audio")},
     ),
     MetricSpec(
         "chiasm_worker_blocks", "gauge", "blocks", "worker",

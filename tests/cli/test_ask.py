@@ -12,8 +12,9 @@ from threading import Thread
 import pytest
 from chiasm_cli.ask import ask
 from chiasm_cli.errors import CliError
+from chiasm_contract.config import Detail
 from chiasm_contract.errors import InvalidRequest
-from chiasm_contract.messages import TokenEvent
+from chiasm_contract.messages import ImagePart, TokenEvent
 
 from tests.sidecar.conftest import Pod, StartPod, cut, png
 
@@ -30,8 +31,8 @@ def picture(tmp_path: Path) -> Path:
     return path
 
 
-async def asked(url: str, image: Path, question: str = "What is it?") -> str:
-    return await asyncio.to_thread(lambda: "".join(ask(url, image, question)))
+async def asked(url: str, image: Path, detail: Detail = "auto") -> str:
+    return await asyncio.to_thread(lambda: "".join(ask(url, image, "What is it?", detail)))
 
 
 async def test_answer(pod: Pod, picture: Path) -> None:
@@ -40,6 +41,13 @@ async def test_answer(pod: Pod, picture: Path) -> None:
     assert pictures == (png(kind="JPEG"),)
     assert head.sampling.temperature == 0
     assert head.messages[0].content[1].text == "What is it?"  # type: ignore[union-attr]
+
+
+async def test_detail(pod: Pod, picture: Path) -> None:
+    for detail in ("auto", "low", "high"):
+        await asked(pod.url, picture, detail)
+        head, _ = pod.worker.requests[-1]
+        assert head.messages[0].content[0] == ImagePart(index=0, detail=detail)
 
 
 async def test_the_servers_words_reach_the_person(pod: Pod, picture: Path) -> None:

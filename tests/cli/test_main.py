@@ -66,6 +66,15 @@ def test_sidecar_runs_its_file(tmp_path: Path) -> None:
     assert "none.json" in ended.stderr
 
 
+def test_compression_is_one_of_the_ratios(tmp_path: Path) -> None:
+    for option in ("--compression", "--low-detail-compression"):
+        ended = chiasm("serve", str(tmp_path), option, "4")
+        assert ended.returncode == 1  # no model in the folder: the option itself was taken
+        ended = chiasm("serve", str(tmp_path), option, "5")
+        assert ended.returncode == 2
+        assert "'16'" in ended.stderr
+
+
 def test_wrong_option() -> None:
     ended = chiasm("serve", "demo", "--surprise")
     assert ended.returncode == 2

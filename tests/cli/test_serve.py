@@ -14,6 +14,7 @@ from chiasm_cli.children import Child
 from chiasm_cli.errors import CliError
 from chiasm_cli.serve import Choices, configs, serve, wait_ready, welcome
 from chiasm_contract.builtin_models import builtin_identity
+from chiasm_contract.config import VisionConfig
 from chiasm_contract.errors import Unavailable
 
 from tests.sidecar.conftest import ScriptedWorker, StartPod
@@ -33,12 +34,17 @@ def chosen(**changes: object) -> Choices:
 
 
 def test_every_choice_reaches_its_part(tmp_path: Path) -> None:
-    choices = Choices("own", "0.0.0.0", 1, 2, "named", "bfloat16", "cuda", 2**21, 5, 3, 2)
+    choices = Choices(
+        "own", "0.0.0.0", 1, 2, "named", "bfloat16", "cuda", 2**21, 5, 3, 2, 4, 16, "mean"
+    )
     worker, sidecar = configs(choices, tmp_path / "own", tmp_path)
     assert worker.model_dump(include={"model_id", "model_path", "dtype", "device"}) == {
         "model_id": "named", "model_path": tmp_path / "own", "dtype": "bfloat16", "device": "cuda",
     }  # fmt: skip
     assert worker.engine.kv_cache_bytes == 2**21
+    assert worker.vision == VisionConfig(
+        compression=4, low_detail_compression=16, compression_method="mean"
+    )
     assert (sidecar.host, sidecar.api_port, sidecar.metrics_port) == ("0.0.0.0", 1, 2)
     assert sidecar.model_id == "named"
     for part in (worker, sidecar):

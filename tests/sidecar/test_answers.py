@@ -17,6 +17,8 @@ USAGE = Usage(
     image_tokens=9,
     video_tokens=5,
     audio_tokens=3,
+    uncompressed_image_tokens=33,
+    image_compression=(1, 4),
 )
 FINISH = FinishEvent(reason="length", usage=USAGE)
 NASTY = 'ü"\\\n\u2028😀</script>'
@@ -50,6 +52,7 @@ def test_complete_answer() -> None:
             "prompt_tokens_details": {
                 "cached_tokens": 16, "image_tokens": 9, "video_tokens": 5, "audio_tokens": 3,
                 "multimodal_tokens": {"image": 9, "video": 5, "audio": 3},
+                "uncompressed_image_tokens": 33, "image_compression": [1, 4],
             },
         },
     }  # fmt: skip

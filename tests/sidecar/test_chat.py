@@ -211,6 +211,9 @@ async def test_a_faulty_picture_is_named_by_its_place(pod: Pod) -> None:
     pod.worker.refusal = InvalidRequest("Picture 2 cannot be decoded.", param="images[1]")
     _, body = await pod.chat(question(data_url(png()), data_url(png())))
     assert body["error"]["param"] == "messages[0].content[2].image_url.url"
+    pod.worker.refusal = InvalidRequest("No detail.", param="images[0].detail")
+    _, body = await pod.chat(question(data_url(png()), data_url(png())))
+    assert body["error"]["param"] == "messages[0].content[1].image_url.detail"
     pod.worker.refusal = InvalidRequest("Which?", param="images[7]")
     _, body = await pod.chat(question(data_url(png())))
     assert body["error"]["param"] == "images[7]"

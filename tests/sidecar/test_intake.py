@@ -53,7 +53,7 @@ def test_conversation_with_pictures() -> None:
         "system", "user", "assistant", "user",
     ]  # fmt: skip
     assert prepared.messages[1].content == (
-        ImagePart(index=0), TextPart(text="first"), ImagePart(index=1),
+        ImagePart(index=0, detail="high"), TextPart(text="first"), ImagePart(index=1),
     )  # fmt: skip
     assert [file.data for file in prepared.media] == [png(), png(8, 8)]
     assert prepared.modality == "image"
@@ -304,11 +304,24 @@ def test_pictures_belong_to_people() -> None:
     assert error.param == "messages[0].content[0].type"
 
 
-def test_low_detail_is_refused_until_it_has_an_effect() -> None:
-    part = {"type": "image_url", "image_url": {"url": PICTURE, "detail": "low"}}
+def test_each_picture_keeps_its_detail() -> None:
+    details = ("low", "high", "auto", None)
+    parts = [
+        {"type": "image_url", "image_url": {"url": PICTURE} | ({"detail": d} if d else {})}
+        for d in details
+    ]
+    body = question(messages=[{"role": "user", "content": parts}])
+    content = prepare(json.dumps(body).encode(), "demo", MediaLimits()).messages[0].content
+    assert [part.detail for part in content if isinstance(part, ImagePart)] == [
+        "low", "high", "auto", "auto",
+    ]  # fmt: skip
+
+
+def test_another_detail_is_refused() -> None:
+    part = {"type": "image_url", "image_url": {"url": PICTURE, "detail": "medium"}}
     error = refused(question(messages=[{"role": "user", "content": [part]}]))
     assert error.param == "messages[0].content[0].image_url.detail"
-    assert "'auto' or 'high'" in error.message
+    assert "'auto', 'low' or 'high'" in error.message
 
 
 def test_unknown_model() -> None:

@@ -146,6 +146,23 @@ async def test_streamed_or_not_the_answer_is_the_same(client: openai.AsyncOpenAI
     assert (usage.prompt_tokens_details.image_tokens or 0) > 0
 
 
+async def test_detail_shrinks_the_prompt_and_usage_says_so(client: openai.AsyncOpenAI) -> None:
+    shown = {}
+    for detail in ("auto", "high", "low"):
+        body = asked(max_tokens=2)
+        body["messages"][0]["content"][1]["image_url"]["detail"] = detail
+        usage = (await client.chat.completions.create(**body)).usage
+        assert usage is not None
+        assert usage.prompt_tokens_details is not None
+        shown[detail] = (usage.prompt_tokens, usage.prompt_tokens_details.model_dump())
+    before, full = shown["high"]
+    after, low = shown["low"]
+    assert full == shown["auto"][1] | {"cached_tokens": full["cached_tokens"]}
+    assert (full["image_compression"], low["image_compression"]) == ([1], [8])
+    assert low["uncompressed_image_tokens"] == full["image_tokens"]
+    assert before - after == full["image_tokens"] - low["image_tokens"] > 0
+
+
 async def test_logprobs(client: openai.AsyncOpenAI) -> None:
     answer = await client.chat.completions.create(
         **asked(max_tokens=3, logprobs=True, top_logprobs=2)

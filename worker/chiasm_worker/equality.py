@@ -20,7 +20,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from chiasm_contract.config import AudioLimits, EngineLimits, ImageLimits, MediaLimits, VideoLimits
+from chiasm_contract.config import (
+    AudioLimits,
+    Detail,
+    EngineLimits,
+    ImageLimits,
+    MediaLimits,
+    VideoLimits,
+    VisionConfig,
+)
 from chiasm_contract.messages import (
     AudioPart,
     ChatMessage,
@@ -66,10 +74,11 @@ def ask(
     pictures: Sequence[bytes] = (),
     videos: Sequence[bytes] = (),
     sounds: Sequence[bytes] = (),
+    detail: Detail = "auto",
 ) -> Conversation:
     """One user turn: all pictures, all videos, all sounds, then a question."""
     content: tuple[ContentPart, ...] = (
-        *(ImagePart(index=i) for i in range(len(pictures))),
+        *(ImagePart(index=i, detail=detail) for i in range(len(pictures))),
         *(VideoPart(index=i) for i in range(len(videos))),
         *(AudioPart(index=i) for i in range(len(sounds))),
         TextPart(text=text),
@@ -155,12 +164,12 @@ def _all_samples(data: bytes) -> npt.NDArray[np.float32]:
 class Prepared:
     """One loaded model with the way from conversations to requests; engines are made from it."""
 
-    def __init__(self, model: LoadedModel) -> None:
+    def __init__(self, model: LoadedModel, vision: VisionConfig | None = None) -> None:
         self.model = model
         several = MediaLimits(
             videos=VideoLimits(max_per_prompt=4), audios=AudioLimits(max_per_prompt=4)
         )
-        self._media = MediaReader(model, several)
+        self._media = MediaReader(model, several, vision or VisionConfig())
         self._prompts = PromptBuilder(model)
 
     def engine(self, **limits: Any) -> Engine:

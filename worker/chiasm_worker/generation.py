@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 
-from chiasm_contract.config import MediaLimits
+from chiasm_contract.config import MediaLimits, VisionConfig
 from chiasm_contract.errors import ChiasmError
 from chiasm_contract.messages import (
     ChosenLogprob,
@@ -42,9 +42,11 @@ _NUM_THREADS = 2
 class Generation:
     """Turns requests into events on one engine."""
 
-    def __init__(self, limits: MediaLimits, model: LoadedModel, service: EngineService) -> None:
+    def __init__(
+        self, limits: MediaLimits, vision: VisionConfig, model: LoadedModel, service: EngineService
+    ) -> None:
         self._service = service
-        self._media = MediaReader(model, limits)
+        self._media = MediaReader(model, limits, vision)
         self._prompts = PromptBuilder(model)
         self._tokens = TokenTexts(model.processor.tokenizer)
         self._threads = ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix="media")
@@ -132,6 +134,8 @@ class Events:
                 image_tokens=prompt.num_media_tokens["image"],
                 video_tokens=prompt.num_media_tokens["video"],
                 audio_tokens=prompt.num_media_tokens["audio"],
+                uncompressed_image_tokens=prompt.num_uncompressed_image_tokens,
+                image_compression=prompt.image_compression,
             )
         return FinishEvent(
             index=progress.choice,

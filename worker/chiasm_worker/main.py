@@ -95,7 +95,7 @@ async def _load(state: WorkerState) -> None:
     try:
         model, engine, identity = await asyncio.to_thread(build, config)
         service = EngineService(engine)
-        generation = Generation(config, model, service)
+        generation = Generation(config, config.vision, model, service)
     except Exception as error:
         # Stays up and says so: whoever looks at the pod learns the reason, not a restart count.
         logger.exception("The model could not be loaded")

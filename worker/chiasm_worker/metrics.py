@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+from chiasm_contract.config import COMPRESSION_RATIOS
 from chiasm_contract.metric_specs import specs_of
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -43,7 +44,7 @@ VALUES: Mapping[str, Callable[[Engine], float]] = {
     "chiasm_worker_requests_failed_total": lambda e: e.totals.failed,
     "chiasm_worker_requests_aborted_total": lambda e: e.totals.aborted,
 }
-MODALITIES = ("text", "image")
+MODALITIES = ("text", "image", "video", "audio")
 BLOCK_STATES: Mapping[str, Callable[[Engine], float]] = {
     "free": lambda e: e.pool.num_free,
     "cached": lambda e: e.pool.num_cached,
@@ -61,6 +62,10 @@ BY_LABEL: Mapping[str, tuple[str, Callable[[Engine], Mapping[str, float]]]] = {
     "chiasm_worker_findable_blocks": (
         "kind",
         lambda e: {kind.value: e.pool.num_findable[kind] for kind in BlockKind},
+    ),
+    "chiasm_worker_image_tokens_total": (
+        "compression",
+        lambda e: {str(ratio): e.totals.image_tokens[ratio] for ratio in COMPRESSION_RATIOS},
     ),
     "chiasm_worker_rebuild_seconds_per_token": (
         "modality",

@@ -195,6 +195,7 @@ def _placed(item: MediaItem, start: int, runs: tuple[tuple[int, int], ...]) -> P
         runs,
         modality=identity.modality,
         seconds_per_step=item.seconds_per_step,
+        window=(1, 1) if identity.compression is None else identity.compression.window,
     )
 
 

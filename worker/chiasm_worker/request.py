@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from chiasm_worker.kvcache.block_table import BlockTable
 from chiasm_worker.kvcache.media_cache import MediaHandle
-from chiasm_worker.kvcache.prefix_cache import ContentChain, CrossSpan, MediaSpan
+from chiasm_worker.kvcache.prefix_cache import ContentChain, CrossSpan, MediaIdentity, MediaSpan
 
 
 class RequestStatus(enum.Enum):
@@ -92,6 +92,32 @@ class Prompt:
         for cross in self.cross:
             counts[cross.item.modality] += 1
         return counts
+
+    @property
+    def num_uncompressed_image_tokens(self) -> int:
+        """What the same pictures would take without compression."""
+        saved = (item.encoded.num_tokens - item.num_tokens for item in self._images)
+        return self.num_media_tokens["image"] + sum(saved)
+
+    @property
+    def image_compression(self) -> tuple[int, ...]:
+        """The ratio of each picture, in the order of the prompt."""
+        return tuple(item.ratio for item in self._images)
+
+    @property
+    def image_tokens(self) -> Counter[int]:
+        """Compression -> tokens of the pictures that have it."""
+        tokens: Counter[int] = Counter()
+        for span in self.spans:
+            if span.item.modality == "image":
+                tokens[span.item.ratio] += span.end - span.start
+        if self.cross:
+            tokens[1] += sum(cross.item.modality == "image" for cross in self.cross)
+        return tokens
+
+    @property
+    def _images(self) -> Iterator[MediaIdentity]:
+        return (span.item for span in self.media if span.item.modality == "image")
 
 
 @dataclass(slots=True, eq=False)

@@ -25,6 +25,7 @@ from chiasm_contract.api.fields import (
 from chiasm_contract.api.modalities import Modalities
 from chiasm_contract.api.pod_template import PodTemplate
 from chiasm_contract.api.status import Status
+from chiasm_contract.api.vision import Vision
 from chiasm_contract.builtin_models import builtin_models
 
 MAX_NAME_LENGTH = 48
@@ -102,6 +103,7 @@ class Model(ApiModel):
         description="Name in the API's `model` field; the resource's name when absent.",
     )
     modalities: Modalities = Modalities()
+    vision: Vision = Vision()
     expected_identity: dict[str, Annotated[str, StringConstraints(max_length=200)]] = Field(
         default_factory=dict,
         max_length=32,

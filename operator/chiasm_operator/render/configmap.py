@@ -9,7 +9,7 @@ from typing import Any
 from chiasm_contract import names, quantity
 from chiasm_contract.api import identity_fields
 from chiasm_contract.builtin_models import builtin_identity
-from chiasm_contract.config import EngineLimits, SidecarConfig, WorkerConfig
+from chiasm_contract.config import EngineLimits, SidecarConfig, VisionConfig, WorkerConfig
 from chiasm_contract.fingerprint import Value
 from pydantic import BaseModel, ValidationError
 
@@ -51,6 +51,18 @@ def media_limits(target: Target) -> dict[str, Any]:
     }
 
 
+def vision(target: Target) -> VisionConfig:
+    """What each detail of a picture means; only the worker needs to know."""
+    asked = target.spec.model.vision
+    return VisionConfig.model_validate(
+        {
+            "compression": asked.compression,
+            "low_detail_compression": asked.low_detail_compression,
+            "compression_method": asked.compression_method,
+        }
+    )
+
+
 def worker_config(target: Target) -> WorkerConfig:
     """`worker.json`."""
     engine = target.spec.engine
@@ -62,6 +74,7 @@ def worker_config(target: Target) -> WorkerConfig:
             "device": "cpu" if target.spec.resources.device.type == "cpu" else "cuda",
             "num_threads": engine.num_threads,
             **media_limits(target),
+            "vision": vision(target),
             "shutdown_seconds": _shutdown_seconds(target),
             "engine": EngineLimits.model_validate(
                 {

@@ -42,7 +42,10 @@ class AnswerHead:
 
 
 def usage_fields(usage: Usage) -> dict[str, Any]:
-    """Usage as clients read it; what media cost under OpenAI's names and under vLLM's."""
+    """Usage as clients read it; what media cost under OpenAI's names and under vLLM's.
+
+    What pictures would have cost at detail `high`, and each one's ratio, have no name elsewhere.
+    """
     return {
         "prompt_tokens": usage.prompt_tokens,
         "completion_tokens": usage.completion_tokens,
@@ -57,6 +60,8 @@ def usage_fields(usage: Usage) -> dict[str, Any]:
                 "video": usage.video_tokens,
                 "audio": usage.audio_tokens,
             },
+            "uncompressed_image_tokens": usage.uncompressed_image_tokens,
+            "image_compression": list(usage.image_compression),
         },
     }
 

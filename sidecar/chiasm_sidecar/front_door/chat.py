@@ -241,6 +241,8 @@ def _named_files(media: list[MediaFile]) -> Iterator[None]:
         for kind in MEDIA_NAMES
         for index, file in enumerate(_of_kind(media, kind))
     }
+    for index, file in enumerate(_of_kind(media, "image")):
+        names[f"images[{index}].detail"] = f"{file.param.removesuffix('.url')}.detail"
     try:
         yield
     except ChiasmError as error:

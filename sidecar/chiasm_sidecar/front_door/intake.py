@@ -129,7 +129,10 @@ def _turns(messages: list[schema.Message]) -> tuple[ChatMessage, ...]:
                 parts.append(TextPart(text=part if isinstance(part, str) else part.text))
                 continue
             kind = _KINDS[part.type]
-            parts.append(_PARTS[kind](index=numbers[kind]))
+            made = _PARTS[kind](index=numbers[kind])
+            if isinstance(part, schema.ImagePart):
+                made = made.model_copy(update={"detail": part.image_url.detail})
+            parts.append(made)
             numbers[kind] += 1
         role = "system" if message.role == "developer" else message.role
         turns.append(ChatMessage(role=role, content=tuple(parts)))

@@ -13,6 +13,7 @@ import json
 from typing import Annotated, Any, Literal
 
 from chiasm_contract import sampling as limits
+from chiasm_contract.config import Detail
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -85,10 +86,10 @@ class TextPart(_Part):
 
 
 class ImageUrl(_Part):
-    """Where a picture is: a data URL with the picture in it."""
+    """Where a picture is: a data URL with the picture in it; `detail` is how much of it to see."""
 
     url: str
-    detail: Literal["auto", "high"] = "auto"
+    detail: Detail = "auto"
 
 
 class ImagePart(_Part):

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from chiasm_worker.kvcache.block_pool import BlockPool
 from chiasm_worker.kvcache.prefix_cache import (
+    Compression,
     ContentChain,
     CrossSpan,
     MediaIdentity,
@@ -71,7 +72,7 @@ def test_runs_say_which_part_of_a_picture_a_block_holds():
     [
         replace(SPAN, item=replace(ITEM, digest=b"e" * 32)),
         replace(SPAN, item=replace(ITEM, grid=(1, 8, 2))),
-        replace(SPAN, item=replace(ITEM, compression=4)),
+        replace(SPAN, item=replace(ITEM, compression=Compression("mean", 1, 4, (1, 6, 4), (2, 2)))),
         replace(SPAN, item=replace(ITEM, modality="video")),
         replace(SPAN, start=2),
         replace(SPAN, position_digest=b"q" * 32),

@@ -12,7 +12,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from chiasm_contract.config import EngineLimits
@@ -45,6 +45,8 @@ class RequestUsage:
     num_output_tokens: int
     num_cached_tokens: int
     num_media_tokens: Counter[str]  # by modality
+    num_uncompressed_image_tokens: int
+    image_compression: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,7 @@ class EngineTotals:
     """Totals since start."""
 
     prompt_tokens: int = 0
+    image_tokens: Counter[int] = field(default_factory=Counter)  # by compression
     generation_tokens: int = 0
     steps: int = 0
     step_tokens: int = 0
@@ -257,7 +260,9 @@ class Engine:
         request = live.request
         self.totals.generation_tokens += 1
         if request.num_output_tokens == 1:
-            self.totals.prompt_tokens += 0 if request.choice else request.num_prompt_tokens
+            if request.choice == 0:  # The later choices found its prompt in the cache.
+                self.totals.prompt_tokens += request.num_prompt_tokens
+                self.totals.image_tokens.update(request.prompt.image_tokens)
             # Before later arrivals: while the blocks of the prompt are there.
             for other in self._held.release(request):
                 self.scheduler.add(other, beside=request)
@@ -293,6 +298,8 @@ class Engine:
             num_output_tokens=request.num_output_tokens,
             num_cached_tokens=request.num_cached_tokens or 0,
             num_media_tokens=request.prompt.num_media_tokens,
+            num_uncompressed_image_tokens=request.prompt.num_uncompressed_image_tokens,
+            image_compression=request.prompt.image_compression,
         )
         return usage
 

@@ -17,6 +17,7 @@ from chiasm_worker.engine.sampler import RowSampler, SampledToken, sample
 from chiasm_worker.kvcache.prefix_cache import CrossSpan
 from chiasm_worker.kvcache.rebuild_cost import RebuildCosts
 from chiasm_worker.models.base import LoadedModel
+from chiasm_worker.models.compressor import COMPRESSORS, TokenGrid, Window
 from chiasm_worker.models.decoder import MediaRows
 from chiasm_worker.request import Request
 from chiasm_worker.sched.scheduler import Chunk, ScheduledBatch
@@ -104,8 +105,14 @@ class Runner:
         return MediaRows(index_tensor, levels[0], tuple(levels[1:]))
 
     def _read(self, request: Request, span_index: int) -> torch.Tensor:
+        """A span's rows: the stored output, made fewer by the span's own compression."""
         handle = request.media[span_index]
-        return self._arena.read_media(handle.block_ids, handle.item.num_tokens, self._width)
+        output = self._arena.read_media(handle.block_ids, handle.item.num_tokens, self._width)
+        how = request.prompt.spans[span_index].item.compression
+        if how is None:
+            return output
+        compressor = COMPRESSORS[how.compressor]
+        return compressor.compress(output, TokenGrid(*how.token_grid), Window(*how.window))
 
 
 def _sequence_chunk(chunk: Chunk) -> SequenceChunk:

@@ -3,6 +3,7 @@
 An item's output is cut into block payloads, which are one entry: found by the item's identity,
 used by every request that has the item in a coming chunk, and cached - then given up whole, when
 its credit is the lowest - once nobody needs it. Half an entry is no entry.
+What is kept is the output before compression, so that an item in several details is encoded once.
 
 Must not know: torch, where in a prompt an item stands.
 """
@@ -51,16 +52,18 @@ class MediaCache:
 
     def num_blocks(self, item: MediaIdentity) -> int:
         """Blocks that the item's encoder output needs."""
+        num_vectors = item.encoded.num_tokens
         if self._vectors_per_block:
-            return -(-item.num_tokens // self._vectors_per_block)
-        return self._spec.blocks_for_bytes(item.num_tokens * self._bytes_per_token)
+            return -(-num_vectors // self._vectors_per_block)
+        return self._spec.blocks_for_bytes(num_vectors * self._bytes_per_token)
 
     def contains(self, item: MediaIdentity) -> bool:
         """Whether the item's output is there, or will be once the chosen step has run."""
-        return self._find(self._contents(item)) is not None
+        return self._find(self._contents(item.encoded)) is not None
 
     def acquire(self, item: MediaIdentity) -> MediaHandle | None:
         """Hold the item's output, allocating room for it when it is not there; None if no room."""
+        item = item.encoded
         contents = self._contents(item)
         found = self._find(contents)
         if found is not None:

@@ -18,7 +18,7 @@ import hashlib
 import struct
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from chiasm_worker.kvcache.block_pool import BlockPool
 from chiasm_worker.kvcache.rebuild_cost import BlockKind, Rebuild
@@ -30,14 +30,43 @@ _CROSS_TAG = b"chiasm.cross.v1"
 
 
 @dataclass(frozen=True, slots=True)
+class Compression:
+    """How an encoder's output became fewer tokens."""
+
+    compressor: str
+    version: int  # of the compressor's arithmetic
+    ratio: int
+    token_grid: tuple[int, int, int]  # frames x rows x columns of the encoder's tokens
+    window: tuple[int, int]  # rows x columns of it that one token stands for; less at the edges
+
+    @property
+    def num_encoder_tokens(self) -> int:
+        """Tokens before compression."""
+        frames, rows, columns = self.token_grid
+        return frames * rows * columns
+
+
+@dataclass(frozen=True, slots=True)
 class MediaIdentity:
     """One media item as the language model sees it."""
 
     modality: str
     digest: bytes  # sha256 of the canonical pixels
     grid: tuple[int, ...]  # what the encoder made of the size: (t, h, w) or (h, w)
-    num_tokens: int  # rows of the encoder's output
-    compression: int = 1  # language tokens are divided by this
+    num_tokens: int  # rows that the language model gets
+    compression: Compression | None = None  # None: every token of the encoder's output
+
+    @property
+    def ratio(self) -> int:
+        """About how many of the encoder's tokens each token stands for."""
+        return 1 if self.compression is None else self.compression.ratio
+
+    @property
+    def encoded(self) -> MediaIdentity:
+        """The same item before compression: what the encoder's output is stored as."""
+        if self.compression is None:
+            return self
+        return replace(self, num_tokens=self.compression.num_encoder_tokens, compression=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,12 +202,13 @@ def _ints(values: Sequence[int]) -> bytes:
 
 
 def _identity(item: MediaIdentity) -> bytes:
-    return _frame(
-        item.modality.encode(),
-        item.digest,
-        _ints(item.grid),
-        _ints((item.num_tokens, item.compression)),
-    )
+    parts = [
+        item.modality.encode(), item.digest, _ints(item.grid), _ints((item.num_tokens,)),
+    ]  # fmt: skip
+    if item.compression is not None:
+        how = item.compression
+        parts += [how.compressor.encode(), _ints((how.version, how.ratio, *how.window))]
+    return _frame(*parts)
 
 
 def root_key(compute_fp: str, repr_fp: str, scope_fp: str) -> bytes:

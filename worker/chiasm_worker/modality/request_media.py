@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from chiasm_contract.config import MediaLimits
+from chiasm_contract.config import MediaLimits, VisionConfig
 from chiasm_contract.errors import InvalidRequest, RequestTooLarge
 from chiasm_contract.messages import MEDIA_NAMES, ImagePart, MediaFiles, MediaPart, media_phrase
 
 from chiasm_worker.modality.audio import SoundForm, decode_audio
+from chiasm_worker.modality.compression import ImageCompression
 from chiasm_worker.modality.frames import FrameChooser
 from chiasm_worker.modality.image import decode_image
 from chiasm_worker.modality.media import MediaItem, MediaPreparer
@@ -22,11 +23,12 @@ from chiasm_worker.models.base import LoadedModel
 class MediaReader:
     """Decodes and processes the media of requests; safe to call from several threads."""
 
-    def __init__(self, model: LoadedModel, limits: MediaLimits) -> None:
+    def __init__(self, model: LoadedModel, limits: MediaLimits, vision: VisionConfig) -> None:
         self._limits = limits
         self._family = model.family
         self._preparer = MediaPreparer(model)
         self._sound = SoundForm.of(getattr(model.processor, "feature_extractor", None))
+        self._compression = ImageCompression(model, vision)
         self._choose = FrameChooser(
             getattr(model.processor, "video_processor", None), limits.videos.max_frames
         )
@@ -51,9 +53,10 @@ class MediaReader:
                 )
 
     def read(self, placed: Sequence[MediaPart], files: MediaFiles) -> list[MediaItem]:
-        """The items in the order in which the conversation shows them.
+        """The items in the order in which the conversation shows them, each at its own detail.
 
-        Raises: ClientFault when a file cannot be decoded or exceeds a limit.
+        Raises: ClientFault when a file cannot be decoded or exceeds a limit, or when the model
+        cannot show a picture at its detail.
         """
         num_images = sum(isinstance(part, ImagePart) for part in placed)
         items: dict[tuple[str, int], MediaItem] = {}
@@ -66,4 +69,9 @@ class MediaReader:
         for index, data in enumerate(files.audios):
             audio = decode_audio(data, self._limits.audios, self._sound, index)
             items["audio", index] = self._preparer.audio(audio)
-        return [items[part.type, part.index] for part in placed]
+        return [self._shown(part, items[part.type, part.index]) for part in placed]
+
+    def _shown(self, part: MediaPart, item: MediaItem) -> MediaItem:
+        if not isinstance(part, ImagePart):
+            return item
+        return self._compression.apply(item, part.detail, part.index)

@@ -32,6 +32,8 @@ class PlacedItem:
     modality: str = "image"
     # Of a video: what one step of the grid's first axis lasts, where the processor says so.
     seconds_per_step: float = 1.0
+    # Rows and columns of the encoder's tokens that each token here stands for (compression).
+    window: tuple[int, int] = (1, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +165,14 @@ class Family(Protocol):
         """What the processor made of an item's size."""
         ...
 
+    def token_side(self, config: Any) -> int | None:
+        """Cells of the grid along each side of one token.
+
+        None where tokens form no plain grid (tiles, separators, a class token): such pictures
+        cannot be compressed.
+        """
+        ...
+
 
 class PicturesApart:
     """For families that look at each picture by itself and take what their templates write."""
@@ -170,6 +180,10 @@ class PicturesApart:
     modalities: tuple[MediaKind, ...] = ("image",)
     needs_media = False
     default_template = ""
+
+    def token_side(self, config: Any) -> int | None:
+        """No plain grid unless a family says so."""
+        return None
 
     def lay_out(self, parts: Sequence[str], bos: str) -> list[str]:
         """As the template writes it."""

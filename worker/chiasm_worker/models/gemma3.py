@@ -8,6 +8,7 @@ Must not know: batches, blocks.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -64,3 +65,8 @@ class Gemma3(Projected):
         patch = config.vision_config.patch_size
         count, _, height, width = inputs["pixel_values"].shape
         return (count, height // patch, width // patch)
+
+    def token_side(self, config: Any) -> int | None:
+        """The projector averages squares of patches; a picture with crops is refused by itself."""
+        patches = config.vision_config.image_size // config.vision_config.patch_size
+        return int(patches // math.isqrt(config.mm_tokens_per_image))

@@ -27,3 +27,11 @@ class Llava(Projected):
         """(h, w) in patches of the tower."""
         patch = config.vision_config.patch_size
         return tuple(int(side) // patch for side in inputs["pixel_values"].shape[-2:])
+
+    def token_side(self, config: Any) -> int | None:
+        """A token for each patch; not with Pixtral's separators, a class token, a patch dropped."""
+        if config.vision_config.model_type == "pixtral":
+            return None
+        drops_first = config.vision_feature_select_strategy == "default"
+        has_class_token = config.vision_config.model_type == "clip_vision_model"
+        return 1 if drops_first == has_class_token else None

@@ -52,6 +52,10 @@ class PaliGemma(Projected):
         patch = config.vision_config.patch_size
         return tuple(int(side) // patch for side in inputs["pixel_values"].shape[-2:])
 
+    def token_side(self, config: Any) -> int | None:
+        """A token for each patch."""
+        return 1
+
     def positions(
         self, num_tokens: int, items: Sequence[PlacedItem], config: Any
     ) -> npt.NDArray[np.int64]:

@@ -28,6 +28,7 @@ from chiasm_worker.models.base import (
     PositionScheme,
     VisionEncoder,
 )
+from chiasm_worker.models.compressor import TokenGrid, Window, reduced
 from chiasm_worker.models.decoder import Decoder
 from chiasm_worker.models.digest import WeightGroups
 from chiasm_worker.models.text import build_decoder, head_dim, rope_scaling, rotary, sliding_windows
@@ -117,6 +118,10 @@ class QwenVL(PicturesApart):
         """(t, h, w) in patches before merging."""
         return tuple(int(n) for n in _grid(inputs)[0])
 
+    def token_side(self, config: Any) -> int | None:
+        """The merger makes one token of a square of patches."""
+        return int(config.vision_config.spatial_merge_size)
+
     def positions(
         self, num_tokens: int, items: Sequence[PlacedItem], config: Any
     ) -> npt.NDArray[np.int64]:
@@ -151,8 +156,8 @@ class QwenVL(PicturesApart):
         """[3, tokens] positions of a piece from its own beginning."""
         vision = config.vision_config
         merge = vision.spatial_merge_size
-        box = np.indices((item.grid[0], item.grid[1] // merge, item.grid[2] // merge))
-        box = box.reshape(3, -1)
+        grid = TokenGrid(item.grid[0], item.grid[1] // merge, item.grid[2] // merge)
+        box = np.indices(reduced(grid, Window(*item.window))).reshape(3, -1)
         rate = getattr(vision, "tokens_per_second", None)
         if item.modality == "video" and rate is not None:
             # In single precision, as transformers' tensors are.

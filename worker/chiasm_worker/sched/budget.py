@@ -16,7 +16,7 @@ from chiasm_worker.kvcache.prefix_cache import MediaIdentity
 
 def encoder_tokens(item: MediaIdentity) -> int:
     """Tokens that the encoder makes of an item, before they are compressed."""
-    return item.num_tokens * item.compression
+    return item.encoded.num_tokens
 
 
 @dataclass(slots=True)

@@ -1,0 +1,48 @@
+"""A worker's configuration says what details mean; usage and metrics say what they came to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from chiasm_contract import messages
+from chiasm_contract.config import EngineLimits, VisionConfig, WorkerConfig
+from chiasm_contract.messages import ChatMessage, GenerateHead, ImagePart, Sampling, TextPart
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.worker.test_server import events, serving
+
+
+async def test_details_are_ratios_of_the_configuration(
+    tmp_path: Path, tiny_folder: Callable[[str], Path], picture: Callable[..., bytes]
+):
+    config = WorkerConfig(
+        model_id="tiny",
+        model_path=tiny_folder("qwen3-grouped"),
+        num_threads=1,
+        socket_path=tmp_path / "w.sock",
+        engine=EngineLimits(kv_cache_bytes=2**22, max_model_len=512),
+        vision=VisionConfig(compression=4, low_detail_compression=16),
+    )
+    shown = picture(1, 128, 96)  # 3 x 4 tokens
+    async with serving(config) as worker:
+        for detail, ratio, tokens in (("auto", 4, 4), ("low", 16, 1), ("high", 1, 12)):
+            part = ImagePart.model_validate({"index": 0, "detail": detail})
+            head = GenerateHead(
+                request_id=detail,
+                messages=(ChatMessage(role="user", content=(part, TextPart(text="hello"))),),
+                sampling=Sampling(temperature=0, max_tokens=2),
+            )
+            body = messages.encode_request(head, (shown,))
+            *_, finish = events(await worker.client.post("/generate", content=body))
+            usage = finish.usage
+            assert (usage.image_tokens, usage.image_compression) == (tokens, (ratio,))
+            assert usage.uncompressed_image_tokens == 12
+        text = (await worker.client.get("/metrics")).text
+    counted = {
+        s.labels["compression"]: s.value
+        for f in text_string_to_metric_families(text)
+        for s in f.samples
+        if s.name == "chiasm_worker_image_tokens_total"
+    }
+    assert counted == {"1": 12, "4": 4, "8": 0, "16": 1}
