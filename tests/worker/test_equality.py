@@ -228,7 +228,7 @@ def test_preempted_at_random_moments(
     ]
     while engine.has_requests:
         engine.step()
-        running = engine.scheduler._running
+        running = list(engine.scheduler._running)
         if running and rng.random() < 0.5:
             engine.scheduler._preempt(rng.choice(running))
         engine.pool.check()
