@@ -37,8 +37,8 @@ from chiasm_demo.training import Plan, run_stage
 NUM_SHARDS = 2400
 _PLANS = {
     "language": Plan(2000, muon_rate=5e-3, adam_rate=1e-3),
-    "perception": Plan(3000, muon_rate=3e-3, adam_rate=1.5e-3),
-    "joint": Plan(1200, muon_rate=1.5e-3, adam_rate=4e-4, cooldown_share=0.5),
+    "perception": Plan(4800, muon_rate=3e-3, adam_rate=1.5e-3, cooldown_share=0.35),
+    "joint": Plan(700, muon_rate=1e-3, adam_rate=3e-4, cooldown_share=0.7),
 }
 
 
