@@ -55,7 +55,7 @@ KNOWN: dict[tuple[str, str], tuple[str, ...]] = {
         "COUNT vllm-project/vllm/issues/18572",
     ),
     (HERE, "test_key_order_and_last_bytes_count"): ("KEY raullenchai/Rapid-MLX/pull/22",),
-    ("worker/test_server.py", "test_a_broken_engine_ends_requests_and_health"): (
+    ("worker/server/test_failures.py", "test_a_broken_engine_ends_requests_and_health"): (
         "KEY ROCm/ATOM/pull/1358",
     ),
     (INTAKE, "test_faults_name_their_field"): (
@@ -77,7 +77,7 @@ KNOWN: dict[tuple[str, str], tuple[str, ...]] = {
         "LIFE hiyouga/EasyR1/pull/11002",
         "LIFE sgl-project/sglang/issues/8902",
     ),
-    ("worker/test_server.py", "test_pictures_of_all_requests_have_one_limit"): (
+    ("worker/server/test_answers.py", "test_pictures_of_all_requests_have_one_limit"): (
         "LIFE vllm-project/vllm/issues/35191",
     ),
     (HERE, "test_life_a_repeated_picture_is_held_until_its_last_place"): (
@@ -93,7 +93,7 @@ KNOWN: dict[tuple[str, str], tuple[str, ...]] = {
     ("worker/test_equality.py", "test_alone_then_from_the_cache"): (
         "COUNT NVIDIA/TensorRT-LLM/issues/14125",
     ),
-    ("worker/test_server.py", "test_clients_that_leave_free_their_blocks"): (
+    ("worker/server/test_answers.py", "test_clients_that_leave_free_their_blocks"): (
         "ABORT vllm-project/vllm/issues/46283",
         "ABORT ai-dynamo/dynamo/pull/7489",
     ),

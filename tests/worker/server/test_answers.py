@@ -1,138 +1,30 @@
-"""The real server on a real Unix socket with a real (tiny) model."""
+"""Answers and refusals of the real server on a real Unix socket with a real (tiny) model."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import itertools
-import json
 import random
-import sys
-import threading
-import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import httpx
-import pytest
-import uvicorn
 from chiasm_contract import fingerprint, messages
 from chiasm_contract.config import AudioLimits, EngineLimits, ImageLimits, VideoLimits, WorkerConfig
-from chiasm_contract.errors import Unavailable
 from chiasm_contract.messages import (
-    AudioPart,
     ChatMessage,
-    ContentPart,
     FinishEvent,
     GenerateHead,
     IdentityReport,
-    ImagePart,
-    MediaFiles,
     ModelCard,
     TextPart,
     TokenEvent,
-    VideoPart,
 )
 from chiasm_contract.metric_specs import specs_of
-from chiasm_contract.sampling import Sampling
-from chiasm_worker.main import loading, web_server
+from chiasm_worker.main import loading
 from chiasm_worker.models.tiny.clips import write_clip, write_sound
 from chiasm_worker.server import WorkerState
 from prometheus_client.parser import text_string_to_metric_families
 
-
-class Worker:
-    """A running server and a client of it."""
-
-    def __init__(
-        self, state: WorkerState, server: uvicorn.Server, client: httpx.AsyncClient
-    ) -> None:
-        self.state = state
-        self.server = server
-        self.client = client
-
-    async def generate(
-        self,
-        text: str = "hello",
-        pictures: tuple[bytes, ...] = (),
-        videos: tuple[bytes, ...] = (),
-        sounds: tuple[bytes, ...] = (),
-        **sampling: Any,
-    ) -> httpx.Response:
-        content = body(text, pictures, videos, sounds, **sampling)
-        return await self.client.post("/generate", content=content)
-
-
-def body(
-    text: str,
-    pictures: tuple[bytes, ...] = (),
-    videos: tuple[bytes, ...] = (),
-    sounds: tuple[bytes, ...] = (),
-    priority: int = 0,
-    **sampling: Any,
-) -> bytes:
-    parts: list[ContentPart] = [ImagePart(index=i) for i in range(len(pictures))]
-    parts += [VideoPart(index=i) for i in range(len(videos))]
-    parts += [AudioPart(index=i) for i in range(len(sounds))]
-    head = GenerateHead(
-        request_id="same for all",
-        messages=(ChatMessage(role="user", content=(*parts, TextPart(text=text))),),
-        sampling=Sampling(**{"temperature": 0, "max_tokens": 8, **sampling}),
-        priority=priority,
-    )
-    return messages.encode_request(head, pictures, videos, sounds)
-
-
-def events(response: httpx.Response) -> list[Any]:
-    assert response.status_code == 200, response.text
-    return [messages.EVENT.validate_json(line) for line in response.text.splitlines()]
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not condition():  # noqa: ASYNC110 - the engine's thread sets no event
-            await asyncio.sleep(0.01)
-
-
-@asynccontextmanager
-async def serving(config: WorkerConfig, wait: bool = True) -> AsyncIterator[Worker]:
-    state = WorkerState(config)
-    server = web_server(state)
-    transport = httpx.AsyncHTTPTransport(uds=str(config.socket_path))
-    async with (
-        loading(state),
-        httpx.AsyncClient(transport=transport, base_url="http://w", timeout=60) as client,
-    ):
-        task = asyncio.create_task(server.serve())
-        await until(lambda: server.started)
-        if wait:
-            await until(lambda: state.serving is not None or state.load_failure is not None)
-            assert state.load_failure is None
-        try:
-            yield Worker(state, server, client)
-        finally:
-            server.should_exit = True
-            await task
-
-
-@pytest.fixture
-def config(tmp_path: Path, tiny_folder: Callable[[str], Path]) -> WorkerConfig:
-    return WorkerConfig(
-        model_id="tiny",
-        model_path=tiny_folder("qwen3-grouped"),
-        num_threads=1,
-        socket_path=tmp_path / "w.sock",
-        engine=EngineLimits(kv_cache_bytes=2**22, max_model_len=512),
-        images=ImageLimits(max_per_prompt=2, max_bytes=40_000),
-    )
-
-
-@pytest.fixture
-async def worker(config: WorkerConfig) -> AsyncIterator[Worker]:
-    async with serving(config) as running:
-        yield running
+from tests.worker.server.running_worker import Worker, body, events, serving, until
 
 
 async def test_an_answer_is_tokens_and_then_a_finish(worker: Worker, picture: Callable[..., bytes]):
@@ -393,143 +285,3 @@ async def test_clients_that_leave_free_their_blocks(worker: Worker, picture: Cal
     assert engine.pool.num_free + engine.pool.num_cached == engine.pool.num_blocks
     assert engine.totals.aborted > 0
     assert (await worker.generate("hello")).status_code == 200
-
-
-async def test_a_model_that_cannot_be_loaded_has_a_reason(config: WorkerConfig, tmp_path: Path):
-    missing = config.model_copy(update={"model_path": tmp_path / "nothing"})
-    async with serving(missing, wait=False) as worker:
-        assert (await worker.client.get("/health")).status_code == 503
-        await until(lambda: worker.state.load_failure is not None)
-        for path in ("/health", "/identity", "/model", "/metrics"):
-            response = await worker.client.get(path)
-            assert response.status_code == 503
-            assert response.json()["code"] == "model_load_failed"
-            assert "holds no config.json" in response.json()["message"]
-
-
-async def test_a_worker_that_loads_says_so(config: WorkerConfig):
-    async with serving(config, wait=False) as worker:
-        response = await worker.generate("hello")
-        assert response.status_code == 503
-        assert response.json()["code"] == "model_loading"
-
-
-@pytest.mark.parametrize(("seconds", "is_whole"), [(0.1, False), (60, True)])
-async def test_an_answer_has_its_time_after_the_order_to_stop(
-    seconds: float, is_whole: bool, config: WorkerConfig, monkeypatch: pytest.MonkeyPatch
-):
-    changes = {"shutdown_seconds": seconds}
-    async with serving(config.model_copy(update=changes)) as worker:
-        assert worker.state.serving is not None
-        runner = worker.state.serving.service.engine.runner
-        go_on = threading.Event()
-        run, count = runner.run, itertools.count()
-
-        def run_slowly(*arguments: Any) -> Any:
-            if next(count) > 2:
-                assert go_on.wait(60)
-            return run(*arguments)
-
-        monkeypatch.setattr(runner, "run", run_slowly)
-        content = body("hello", max_tokens=40)
-        lines = []
-        async with worker.client.stream("POST", "/generate", content=content) as response:
-            arriving = response.aiter_lines()
-            lines.append(await anext(arriving))
-            worker.server.should_exit = True
-            if is_whole:
-                await until(lambda: not worker.server.servers[0].sockets)
-                go_on.set()
-            with contextlib.suppress(httpx.RemoteProtocolError):
-                lines += [line async for line in arriving]
-            go_on.set()
-        assert (len(lines) == 41) == is_whole
-
-
-async def test_a_bug_is_500_without_detail(worker: Worker, monkeypatch: pytest.MonkeyPatch):
-    def broken(*_: Any) -> None:
-        raise KeyError("/secret/path")
-
-    assert worker.state.serving is not None
-    monkeypatch.setattr(worker.state.serving.generation._prompts, "build", broken)
-    response = await worker.generate("hello")
-    assert response.status_code == 500
-    assert response.json()["code"] == "internal_error"
-    assert "secret" not in response.text
-    monkeypatch.undo()
-    assert (await worker.generate("hello")).status_code == 200
-
-
-async def test_pictures_are_let_go_before_the_first_token(
-    worker: Worker, picture: Callable[..., bytes], monkeypatch: pytest.MonkeyPatch
-):
-    assert worker.state.serving is not None
-    engine = worker.state.serving.service.engine
-    seen: list[bytes] = []
-    let_go: list[bool] = []
-
-    def decode(content: bytes) -> tuple[GenerateHead, MediaFiles]:
-        head, files = messages.decode_request(content)
-        seen.extend((content, *files.images))
-        return head, files
-
-    add = engine.add
-
-    def is_held() -> bool:
-        # By the list, the loop's variable and the question itself it always is.
-        return any(sys.getrefcount(data) > 3 for data in seen)
-
-    def add_and_look(*arguments: Any) -> None:
-        deadline = time.monotonic() + 10
-        while is_held() and time.monotonic() < deadline:
-            time.sleep(0.01)  # The thread that decoded them may still be on its way out.
-        let_go.append(not is_held())
-        add(*arguments)
-
-    monkeypatch.setattr("chiasm_worker.server.decode_request", decode)
-    monkeypatch.setattr(engine, "add", add_and_look)
-    events(await worker.generate("hello", (picture(1), picture(2))))
-    assert len(seen) == 3
-    assert let_go == [True]
-
-
-async def test_a_request_that_cannot_be_queued_ends_alone(
-    worker: Worker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-):
-    def broken(*_: Any) -> None:
-        raise RuntimeError("no such tokenizer")
-
-    monkeypatch.setattr("chiasm_worker.engine.engine.Answer", broken)
-    (failure,) = events(await worker.generate("hello"))
-    assert "failed on this request" in failure.error.message
-    assert "Request same for all.0 cannot be queued" in caplog.text
-    monkeypatch.undo()
-    assert (await worker.generate("hello")).status_code == 200
-
-
-async def test_a_broken_engine_ends_requests_and_health(
-    worker: Worker, monkeypatch: pytest.MonkeyPatch
-):
-    assert worker.state.serving is not None
-    engine = worker.state.serving.service.engine
-
-    def broken() -> None:
-        raise RuntimeError("bookkeeping")
-
-    monkeypatch.setattr(engine.scheduler, "schedule", broken)
-    response = await worker.generate("hello")
-    assert response.status_code == 503
-    assert "engine stopped" in json.loads(response.text)["message"]
-    assert (await worker.client.get("/health")).status_code == 503
-
-
-async def test_a_request_that_comes_when_the_engine_has_stopped_does_not_wait(worker: Worker):
-    assert worker.state.serving is not None
-    serving = worker.state.serving
-    await serving.service.stop()
-    # Its pictures were being decoded when the engine stopped: /generate itself would refuse it.
-    late = serving.generation.events(messages.decode_request(body("hello"))[0], MediaFiles())
-    async with asyncio.timeout(60):
-        with pytest.raises(Unavailable, match="engine stopped"):
-            await anext(late)
-    assert not serving.service._waiters

@@ -1,0 +1,29 @@
+"""A running worker with a tiny model."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+from chiasm_contract.config import EngineLimits, ImageLimits, WorkerConfig
+
+from tests.worker.server.running_worker import Worker, serving
+
+
+@pytest.fixture
+def config(tmp_path: Path, tiny_folder: Callable[[str], Path]) -> WorkerConfig:
+    return WorkerConfig(
+        model_id="tiny",
+        model_path=tiny_folder("qwen3-grouped"),
+        num_threads=1,
+        socket_path=tmp_path / "w.sock",
+        engine=EngineLimits(kv_cache_bytes=2**22, max_model_len=512),
+        images=ImageLimits(max_per_prompt=2, max_bytes=40_000),
+    )
+
+
+@pytest.fixture
+async def worker(config: WorkerConfig) -> AsyncIterator[Worker]:
+    async with serving(config) as running:
+        yield running
