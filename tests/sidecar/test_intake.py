@@ -282,7 +282,7 @@ def test_every_field_with_an_effect_says_what_it_takes() -> None:
         (
             question(messages=[{"role": "user", "content": [{"type": "image_embeds"}]}]),
             "messages[0].content[0]",
-            "type is 'text' or 'image_url'",
+            "type is one of text, image_url, video_url, input_audio",
         ),
         (question(prompt_embeds="AA=="), "prompt_embeds", "is not a field of this API"),
         (question(cache_salt="x" * 5000), "cache_salt", "is not a field of this API"),

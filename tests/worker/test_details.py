@@ -10,7 +10,7 @@ from chiasm_contract.config import EngineLimits, VisionConfig, WorkerConfig
 from chiasm_contract.messages import ChatMessage, GenerateHead, ImagePart, Sampling, TextPart
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.worker.test_server import events, serving
+from tests.worker.server.running_worker import events, serving
 
 
 async def test_details_are_ratios_of_the_configuration(

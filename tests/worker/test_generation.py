@@ -11,7 +11,7 @@ import pytest
 from chiasm_contract.config import EngineLimits, WorkerConfig
 from chiasm_contract.messages import FinishEvent, TokenEvent
 
-from tests.worker.test_server import Worker, body, events, serving, until
+from tests.worker.server.running_worker import Worker, body, events, serving, until
 
 
 @pytest.fixture
@@ -86,8 +86,8 @@ async def test_a_client_that_leaves_frees_every_choice(worker: Worker):
 @pytest.mark.parametrize(
     ("field", "value", "words"),
     [
-        ("logit_bias", {288: 1.0}, "names token 288; this model's tokens are 0 to 287."),
-        ("stop_token_ids", (3, 999), "names token 999; this model's tokens are 0 to 287."),
+        ("logit_bias", {320: 1.0}, "names token 320; this model's tokens are 0 to 319."),
+        ("stop_token_ids", (3, 999), "names token 999; this model's tokens are 0 to 319."),
         ("min_tokens", 9, "is 9, but max_tokens is 8; allowed: 0 to 8."),
     ],
 )
@@ -108,8 +108,9 @@ async def test_min_tokens_beyond_the_models_length_is_refused(worker: Worker):
 async def test_every_field_reaches_the_engine(worker: Worker):
     """Each field alone changes the answer, or how it ends, against the same request without it."""
     plain = events(await worker.generate("hello", **{**SAMPLED, "max_tokens": 30}))
-    whole, spoken = texts(plain)[0], [e.token_ids[0] for e in plain if isinstance(e, TokenEvent)]
-    middle = next(part for part in whole[3:20].split("\ufffd") if part)
+    spoken = [e.token_ids[0] for e in plain if isinstance(e, TokenEvent)]
+    short = texts(events(await worker.generate("hello", **SAMPLED)))[0]
+    middle = next(part for part in short[1:].split("\ufffd") if part)
     fields: dict[str, Any] = {
         "temperature": 2.0, "top_p": 0.3, "top_k": 2, "min_p": 0.5, "seed": 12,
         "presence_penalty": 2.0, "frequency_penalty": 2.0, "repetition_penalty": 5.0,
