@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from chiasm_worker.layers.linear import Linear, fuse
+from chiasm_worker.layers.linear import Linear, PackedLinear, fuse
 from chiasm_worker.layers.mlp import activation
 from chiasm_worker.layers.norm import OffsetRMSNorm, RMSNorm
 from chiasm_worker.layers.rope import (
@@ -26,6 +26,22 @@ def test_norm_rounds_as_transformers_does(dtype: torch.dtype):
     torch.testing.assert_close(
         RMSNorm(theirs.weight.data, 1e-6)(x), theirs(x).detach(), atol=1e-6, rtol=1e-6
     )
+
+
+@pytest.mark.parametrize("has_bias", [False, True])
+@pytest.mark.parametrize("num_rows", [1, 3, 8, 33])
+def test_a_weight_that_is_laid_out_for_the_cpu_makes_the_same_product(
+    num_rows: int, has_bias: bool
+):
+    weight, rows = torch.randn(48, 80), torch.randn(2 * num_rows, 80)
+    bias = torch.randn(48).bfloat16() if has_bias else None
+    plain = Linear(weight.bfloat16(), bias)
+    packed = plain.packed()
+    assert isinstance(packed, PackedLinear)
+    x = rows.bfloat16()[::2]  # not contiguous
+    # Both sum in fp32, in another order, and round once to bfloat16's 8 bits.
+    torch.testing.assert_close(packed(x), plain(x), atol=2e-2, rtol=2**-7)
+    assert Linear(weight).packed().__class__ is Linear
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

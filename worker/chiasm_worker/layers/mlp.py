@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own convention
 
-from chiasm_worker.layers.linear import Linear
+from chiasm_worker.layers.linear import Projection
 
 Activation = Callable[[torch.Tensor], torch.Tensor]
 
@@ -34,11 +34,11 @@ class GatedMLP:
     """One layer's feed-forward block.
 
     Args:
-        gate_up: Linear to [2 * intermediate_size], the gate's half first.
-        down: Linear back to [hidden_size].
+        gate_up: projection to [2 * intermediate_size], the gate's half first.
+        down: projection back to [hidden_size].
     """
 
-    def __init__(self, gate_up: Linear, down: Linear, act: Activation) -> None:
+    def __init__(self, gate_up: Projection, down: Projection, act: Activation) -> None:
         self._gate_up = gate_up
         self._down = down
         self._act = act

@@ -25,7 +25,9 @@ class CrossLayer:
         self._head_dim = spec.head_dim
         self._input_norm = weights.norm(spec, prefix + "input_layernorm")
         self._mlp_norm = weights.norm(spec, prefix + "post_attention_layernorm")
-        self._q, self._k, self._v, self._o = (weights.linear(attn + f"{n}_proj") for n in "qkvo")
+        self._q, self._k, self._v, self._o = (
+            weights.linear(attn + f"{n}_proj").packed() for n in "qkvo"
+        )
         self._q_norm, self._k_norm = (
             RMSNorm(weights.take(attn + f"{n}_norm.weight"), spec.norm_eps) for n in "qk"
         )

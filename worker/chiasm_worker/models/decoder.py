@@ -56,8 +56,8 @@ class DecoderLayer:
             self._after_mlp = weights.norm(spec, prefix + "post_feedforward_layernorm")
         else:
             self._mlp_norm = weights.norm(spec, prefix + "post_attention_layernorm")
-        self._qkv = fuse([weights.linear(attn + f"{name}_proj") for name in "qkv"])
-        self._o = weights.linear(attn + "o_proj")
+        self._qkv = fuse([weights.linear(attn + f"{name}_proj") for name in "qkv"]).packed()
+        self._o = weights.linear(attn + "o_proj").packed()
         self._qk_norm = self._fused_qk_norm(spec, attn, weights) if spec.qk_norm else None
         self._mlp = weights.mlp(spec, prefix)
         self._layer = spec.attention_layer(index)
@@ -119,7 +119,7 @@ class Decoder:
             for i in range(spec.num_layers)
         ]
         self._norm = weights.norm(spec, "norm")
-        self._head = Linear(weights.take("lm_head.weight"))
+        self._head = Linear(weights.take("lm_head.weight")).packed()
         weights.check_all_taken()
 
     def forward(

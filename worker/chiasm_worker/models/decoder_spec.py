@@ -95,8 +95,8 @@ class Weights:
     def mlp(self, spec: DecoderSpec, prefix: str) -> GatedMLP:
         """The gated feed-forward of the layer whose names begin with `prefix`."""
         return GatedMLP(
-            fuse([self.linear(prefix + f"mlp.{name}_proj") for name in ("gate", "up")]),
-            self.linear(prefix + "mlp.down_proj"),
+            fuse([self.linear(prefix + f"mlp.{name}_proj") for name in ("gate", "up")]).packed(),
+            self.linear(prefix + "mlp.down_proj").packed(),
             activation(spec.activation),
         )
 
