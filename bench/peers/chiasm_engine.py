@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 
-from chiasm_contract.config import EngineLimits, MediaLimits, VisionConfig, WorkerConfig
+from chiasm_contract.config import EngineLimits, WorkerConfig
 from chiasm_contract.messages import (
     ChatMessage,
     GenerateHead,
@@ -15,9 +16,9 @@ from chiasm_contract.messages import (
     Sampling,
     TextPart,
 )
-from chiasm_worker.engine.service import EngineService
 from chiasm_worker.generation import Generation
-from chiasm_worker.main import build
+from chiasm_worker.main import loading
+from chiasm_worker.server import WorkerState
 from protocol import Answer, Question, serve
 
 
@@ -32,11 +33,15 @@ def contestant(folder: str, num_threads: int) -> Answer:
     )
     loop = asyncio.new_event_loop()
 
+    state, running = WorkerState(config), AsyncExitStack()
+
     async def start() -> Generation:
-        model, engine, _ = build(config)
-        service = EngineService(engine)
-        service.start()
-        return Generation(MediaLimits(), VisionConfig(), model, service)
+        await running.enter_async_context(loading(state))
+        while state.serving is None:
+            if state.load_failure is not None:
+                raise RuntimeError(state.load_failure)
+            await asyncio.sleep(0.05)
+        return state.serving.generation
 
     generation = loop.run_until_complete(start())
 
@@ -57,6 +62,7 @@ def contestant(folder: str, num_threads: int) -> Answer:
 
     def answer(questions: Sequence[Question], max_tokens: int) -> int:
         asked = [(q.words, Path(q.picture).read_bytes()) for q in questions]
+        assert running is not None  # the worker lives as long as its context
         return loop.run_until_complete(ask_all(asked, max_tokens))
 
     return answer

@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 
+import torch
 from chiasm_contract.config import MediaLimits, VisionConfig
 from chiasm_contract.errors import ChiasmError
 from chiasm_contract.messages import (
@@ -49,7 +50,9 @@ class Generation:
         self._media = MediaReader(model, limits, vision)
         self._prompts = PromptBuilder(model)
         self._tokens = TokenTexts(model.processor.tokenizer)
-        self._threads = ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix="media")
+        self._threads = ThreadPoolExecutor(
+            _NUM_THREADS, "media", initializer=torch.set_num_threads, initargs=(1,)
+        )
 
     def close(self) -> None:
         """Stop the threads."""

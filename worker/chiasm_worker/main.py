@@ -94,7 +94,8 @@ async def _load(state: WorkerState) -> None:
     config = state.config
     try:
         model, engine, identity = await asyncio.to_thread(build, config)
-        service = EngineService(engine)
+        num_threads = config.num_threads or worthwhile_threads(model.num_bytes, usable_cores())
+        service = EngineService(engine, num_threads)
         generation = Generation(config, config.vision, model, service)
     except Exception as error:
         # Stays up and says so: whoever looks at the pod learns the reason, not a restart count.
@@ -120,9 +121,10 @@ def build(config: WorkerConfig) -> tuple[LoadedModel, Engine, Identity]:
 
     Raises: ValueError or OSError saying what is wrong with the model or the configuration.
     """
+    # See EngineService: only its thread computes with several.
+    torch.set_num_threads(1)
     model = load_model(config.model_path, getattr(torch, config.dtype), device(config))
     check_modalities(model, config)
-    torch.set_num_threads(config.num_threads or worthwhile_threads(model.num_bytes, usable_cores()))
     limits = resolve_limits(model, config.engine)
     identity = build_identity(model, cache_spec(model, limits), ReferenceAttention.numerics)
     return model, Engine(model, limits, cache_root(identity)), identity

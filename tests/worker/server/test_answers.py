@@ -6,7 +6,10 @@ import asyncio
 import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pytest
+import torch
 from chiasm_contract import fingerprint, messages
 from chiasm_contract.config import AudioLimits, EngineLimits, ImageLimits, VideoLimits, WorkerConfig
 from chiasm_contract.messages import (
@@ -285,3 +288,27 @@ async def test_clients_that_leave_free_their_blocks(worker: Worker, picture: Cal
     assert engine.pool.num_free + engine.pool.num_cached == engine.pool.num_blocks
     assert engine.totals.aborted > 0
     assert (await worker.generate("hello")).status_code == 200
+
+
+async def test_only_the_engines_thread_computes_with_several_threads(
+    config: WorkerConfig, picture: Callable[..., bytes], monkeypatch: pytest.MonkeyPatch
+):
+    before, seen = torch.get_num_threads(), {}
+    async with serving(config.model_copy(update={"num_threads": 2})) as worker:
+        assert worker.state.serving is not None
+        service = worker.state.serving.service
+        prompts = worker.state.serving.generation._prompts
+
+        def watched(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+            def run(*arguments: Any) -> Any:
+                seen[name] = torch.get_num_threads()
+                return call(*arguments)
+
+            return run
+
+        monkeypatch.setattr(service.engine, "step", watched("engine", service.engine.step))
+        monkeypatch.setattr(prompts, "build", watched("media", prompts.build))
+        for seed in range(3):
+            events(await worker.generate("hello", (picture(seed),)))
+            assert seen == {"engine": 2, "media": 1}
+    torch.set_num_threads(before)

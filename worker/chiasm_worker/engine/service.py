@@ -18,6 +18,7 @@ import threading
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+import torch
 from chiasm_contract.errors import InvalidRequest, Overloaded, Unavailable
 
 from chiasm_worker.engine.encoding import EncoderInputs
@@ -33,10 +34,20 @@ _MAX_RETRY_AFTER_SECONDS = 60
 
 
 class EngineService:
-    """Asynchronous access to one engine. Use from one event loop."""
+    """Asynchronous access to one engine. Use from one event loop.
 
-    def __init__(self, engine: Engine) -> None:
+    The engine's thread must be the only one that computes with several OpenMP threads. Each thread
+    that does brings helpers of its own, and once there are more of them than cores, GNU's OpenMP
+    lets all of them sleep between two products instead of waiting awake: decoding one stream of a
+    107M model took 20 ms a token instead of 13 on two cores.
+
+    Args:
+        num_threads: OpenMP threads that the engine computes with.
+    """
+
+    def __init__(self, engine: Engine, num_threads: int = 1) -> None:
         self.engine = engine
+        self._num_threads = num_threads
         self._capacity = engine.limits.max_num_seqs + engine.limits.max_waiting_requests
         self._num_inside = 0
         self._media_room = MediaRoom(engine.limits.max_media_bytes)
@@ -161,6 +172,9 @@ class EngineService:
         return min(_MAX_RETRY_AFTER_SECONDS, math.ceil(self._mean_seconds * max(1.0, rounds)))
 
     def _run(self) -> None:
+        # Asked first: the first question sets a thread to what another one set last.
+        torch.get_num_threads()
+        torch.set_num_threads(self._num_threads)
         try:
             while self._obey():
                 progress = self.engine.step()
