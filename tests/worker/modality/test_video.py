@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import struct
 from collections.abc import Sequence
+from pathlib import Path
 
 import av
 import numpy as np
@@ -53,6 +55,13 @@ def test_the_chosen_frames_of_every_kind(kind: tuple[str, str]):
     reference = decoded(CLIP).frames.astype(int)
     assert np.abs(whole.astype(int) - reference).mean() < 12
     assert np.abs(whole[0].astype(int) - whole[5].astype(int)).mean() > 30
+
+
+@pytest.mark.parametrize("kind", KINDS, ids="-".join)
+def test_no_codec_changes_how_this_process_is_scheduled(kind: tuple[str, str]):
+    decoded(write_clip(1, kind=kind, options=QUIET.get(kind[1])))
+    threads = [int(task.name) for task in Path("/proc/self/task").iterdir()]
+    assert {os.sched_getscheduler(thread) for thread in threads} == {os.SCHED_OTHER}
 
 
 def test_equal_frames_at_equal_times_are_the_same_video():

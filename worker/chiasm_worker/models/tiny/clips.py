@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import wave
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from typing import Any
 
@@ -26,17 +27,34 @@ def write_clip(
 ) -> bytes:
     """A video file of `num_frames` frames at `rate` a second; size is (width, height) in pixels.
 
+    Written in a thread that ends with it: run by root, SVT-AV1 makes the thread that calls it a
+    real-time one, and whatever that starts later would keep the rest of the machine from running.
+
     Args:
         kind: container and codec, by FFmpeg's names.
         options: of the codec.
     """
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(
+            _write_clip, seed, num_frames, rate, size, kind, options or {}
+        ).result()
+
+
+def _write_clip(
+    seed: int,
+    num_frames: int,
+    rate: Fraction | int,
+    size: tuple[int, int],
+    kind: tuple[str, str],
+    options: dict[str, str],
+) -> bytes:
     rng = np.random.default_rng(seed)
     width, height = size
     squares = rng.integers(0, 256, (height // _SQUARE, width // _SQUARE, 3), dtype=np.uint8)
     one = np.ones((_SQUARE, _SQUARE, 1), np.uint8)
     buffer = io.BytesIO()
     with av.open(buffer, "w", format=kind[0]) as container:
-        stream: Any = container.add_stream(kind[1], rate=rate, options=options or {})
+        stream: Any = container.add_stream(kind[1], rate=rate, options=options)
         stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
         for i in range(num_frames):
             pixels = np.kron(np.roll(squares, i, axis=1), one)
