@@ -64,9 +64,7 @@ Asking = Callable[[], Awaitable[list[float]]]
 def instant_worker(socket_path: str) -> None:
     """Serve the contract without a model; `seed` is the gap between tokens in microseconds."""
     identity = instant_identity()
-    card = ModelCard(
-        id="demo", family="none", architecture="None", max_model_len=4096, max_images_per_prompt=4
-    )
+    card = ModelCard(id="demo", family="none", architecture="None", max_model_len=4096)
 
     async def generate(request: Request) -> StreamingResponse:
         head, _ = messages.decode_request(await request.body())
@@ -218,7 +216,7 @@ def asking(
         messages=(messages.ChatMessage(role="user", content=parts),),
         sampling=Sampling(**sampling),
     )
-    framed = messages.encode_request(head, [image])
+    framed = messages.encode_request(head, messages.MediaFiles(images=(image,)))
 
     def ask(session: aiohttp.ClientSession, address: str, data: bytes) -> Asking:
         async def once() -> list[float]:

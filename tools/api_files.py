@@ -1,10 +1,13 @@
-"""docs/reference/api.md from the sidecar's request schema."""
+"""docs/reference/api.md from the sidecar's request schema and the CRD's limits on media."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
+from chiasm_contract.api.modalities import Modalities
+from chiasm_contract.media_formats import AUDIO_FORMATS_SENTENCE, VIDEO_FORMATS_SENTENCE
+from chiasm_sidecar.front_door.media import FORMATS_SENTENCE
 from chiasm_sidecar.front_door.schema import ChatRequest, neutral_values
 
 HEAD = """\
@@ -30,7 +33,7 @@ ignored.
 | Field | Accepted |
 |---|---|
 """
-TAIL = """
+TOKENS_AND_MEDIA = """
 ## How tokens are chosen
 
 In vLLM's order, each step doing what transformers' LogitsProcessor of that name does:
@@ -57,25 +60,70 @@ null for the model's own end token. `include_stop_str_in_output` keeps what ende
 are the model's own, before any of the above changes them, and list the tokens that are shown: not
 the one that ended the answer, nor those behind a stop string's place.
 
-## Pictures
+## Pictures, videos and sounds
+
+Parts of a user's turn, several of each and mixed with `{"type": "text", "text": "..."}`, in the
+order in which the model shall see them:
+
+| Part | Files | Limits when nothing else is said |
+|---|---|---|
+"""
+MEDIA_AND_FAULTS = """
+The first bytes of a file decide what it is. How many of each a request may bring is
+`spec.model.modalities` of the resource (`--images`, `--videos` and `--audios` of `chiasm serve`);
+videos and sounds are off until somebody allows them. Which models take which, and which frames of a
+video they see: [families.md](../families.md). Addresses (`https://...`) are refused.
 
 `detail` of a picture says how many of its tokens become one: high keeps all of them, auto (also
 when absent) follows the resource's `spec.model.vision.compression`, low its `lowDetailCompression`.
 A model whose tokens cannot be pooled answers 400 to a detail that would. In the answer's usage,
-`prompt_tokens_details` says under `image_tokens` what the pictures took, under
-`uncompressed_image_tokens` what they would have taken at high, and under `image_compression` each
-one's ratio.
+`prompt_tokens_details` says under `image_tokens`, `video_tokens` and `audio_tokens` what media
+took, under `uncompressed_image_tokens` what pictures would have taken at high, and under
+`image_compression` each one's ratio.
 
 ## Answers to faults
 
 | Status | When |
 |---|---|
-| 400 | the body is not JSON, a field is wrong, a picture cannot be decoded, a prompt too long |
+| 400 | the body is not JSON, a field is wrong, a file cannot be decoded or is of a kind that is \
+not allowed here, a prompt too long |
 | 404 | the model is not served here; the path does not exist |
-| 413 | the body, a picture's bytes or pixels, or the number of pictures is above the limit |
+| 413 | the body, a file's bytes, pixels or seconds, or the number of files is above the limit |
 | 429 | the queue is full, or too much is held already; Retry-After says how long |
 | 503 | no worker of the expected identity is ready, or it ended in the middle; Retry-After |
 """
+
+
+def _media() -> str:
+    """One row for each kind of part."""
+    kinds = Modalities()
+    image, video, audio = kinds.image, kinds.video, kinds.audio
+    rows = (
+        (
+            '{"type": "image_url", "image_url": {"url": "data:image/png;base64,...", '
+            '"detail": "auto"}}',
+            FORMATS_SENTENCE,
+            f"{image.max_bytes}, {image.max_pixels} pixels",
+            image.max_per_prompt,
+        ),
+        (
+            '{"type": "video_url", "video_url": {"url": "data:video/mp4;base64,..."}}',
+            VIDEO_FORMATS_SENTENCE,
+            f"{video.max_bytes}, {video.max_pixels} pixels a frame, {video.max_seconds} s",
+            video.max_per_prompt,
+        ),
+        (
+            '{"type": "input_audio", "input_audio": {"data": "...", "format": "wav"}}',
+            AUDIO_FORMATS_SENTENCE,
+            f"{audio.max_bytes}, {audio.max_seconds} s",
+            audio.max_per_prompt,
+        ),
+    )
+    return "".join(
+        f"| `{part}` | {formats.removesuffix(' are supported')} | {number} in a request; each "
+        f"{limits} |\n"
+        for part, formats, limits, number in rows
+    )
 
 
 def outputs(root: Path) -> dict[Path, str]:
@@ -87,5 +135,6 @@ def outputs(root: Path) -> dict[Path, str]:
         else:
             accepted = ", ".join(json.dumps(value) for value in values)
             neutral.append(f"| {name} | {accepted} |\n")
-    text = HEAD + "".join(effective) + NEUTRAL + "".join(neutral) + TAIL
+    fields = (HEAD, *effective, NEUTRAL, *neutral)
+    text = "".join((*fields, TOKENS_AND_MEDIA, _media(), MEDIA_AND_FAULTS))
     return {root / "docs" / "reference" / "api.md": text}

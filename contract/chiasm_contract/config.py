@@ -76,7 +76,7 @@ class MediaLimits(_Frozen):
         }[kind]
 
     @property
-    def max_media_bytes(self) -> int:
+    def max_file_bytes(self) -> int:
         """Of all files of one request together."""
         kinds = (self.images, self.videos, self.audios)
         return sum(kind.max_per_prompt * kind.max_bytes for kind in kinds)

@@ -4,7 +4,7 @@
     ├── ClientFault            the caller can mend it (4xx)
     │   ├── InvalidRequest     400  malformed, undecodable, out of range
     │   ├── UnknownModel       404
-    │   ├── RequestTooLarge    413  bytes, pixels, number of images
+    │   ├── RequestTooLarge    413  bytes, pixels, number of media
     │   └── Overloaded         429  with retry_after_seconds
     ├── Unavailable            503  the part behind is not ready or gone
     └── InvariantError         a broken equation of ours: a bug, never the caller's fault
@@ -82,7 +82,7 @@ class UnknownModel(ClientFault):
 
 
 class RequestTooLarge(ClientFault):
-    """More bytes, pixels or images than the resource allows."""
+    """More bytes, pixels or media than the resource allows."""
 
     status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
     code = "request_too_large"

@@ -16,7 +16,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from chiasm_contract.config import Detail, MediaKind
-from chiasm_contract.errors import ErrorBody, InvalidRequest
+from chiasm_contract.errors import ClientFault, ErrorBody, InvalidRequest, RequestTooLarge
 from chiasm_contract.fingerprint import Value
 from chiasm_contract.sampling import Sampling
 
@@ -25,6 +25,10 @@ EVENT_MEDIA_TYPE = "application/x-ndjson"
 INCARNATION_HEADER = "x-chiasm-incarnation"
 """On the worker's answers to /generate: IdentityReport.incarnation of the process that answers."""
 
+# One step of priority passes the whole of a queue of the default length.
+PLACES_PER_PRIORITY = 64
+Priority = Annotated[int, Field(ge=-100, le=100)]
+
 # What sentences call one of a kind.
 MEDIA_NAMES: Mapping[MediaKind, str] = {"image": "picture", "video": "video", "audio": "sound"}
 
@@ -32,6 +36,18 @@ MEDIA_NAMES: Mapping[MediaKind, str] = {"image": "picture", "video": "video", "a
 def media_phrase(kind: MediaKind, count: int) -> str:
     """How sentences count media: 1 video, 3 pictures."""
     return f"{count} {MEDIA_NAMES[kind]}" if count == 1 else f"{count} {MEDIA_NAMES[kind]}s"
+
+
+def too_many_media(kind: MediaKind, count: int, limit: int, param: str) -> ClientFault:
+    """The fault of a request that brings more of a kind than is allowed."""
+    brings = f"The request brings {media_phrase(kind, count)}"
+    if limit:
+        return RequestTooLarge(f"{brings}; at most {limit} are allowed.", param=param)
+    return InvalidRequest(
+        f"{brings}, but none is allowed here. spec.model.modalities.{kind}.maxPerPrompt (with "
+        f"chiasm serve: --{kind}s) allows some, where the model's family takes them.",
+        param=param,
+    )
 
 
 _LENGTH = struct.Struct(">I")
@@ -89,7 +105,7 @@ class GenerateHead(_Message):
     request_id: str = Field(min_length=1, max_length=128)
     messages: tuple[ChatMessage, ...] = Field(min_length=1)
     sampling: Sampling = Sampling()
-    priority: int = Field(default=0, ge=-100, le=100, description="Lower is served earlier.")
+    priority: Priority = Field(default=0, description="Lower is served earlier.")
     image_sizes_bytes: tuple[Annotated[int, Field(ge=0)], ...] = ()
     video_sizes_bytes: tuple[Annotated[int, Field(ge=0)], ...] = ()
     audio_sizes_bytes: tuple[Annotated[int, Field(ge=0)], ...] = ()
@@ -191,9 +207,6 @@ class ModelCard(_Message):
     family: str
     architecture: str
     max_model_len: int
-    max_images_per_prompt: int
-    max_videos_per_prompt: int = 0
-    max_audios_per_prompt: int = 0
 
 
 class IdentityReport(_Message):
@@ -225,22 +238,14 @@ class PodState(_Message):
     identity: IdentityReport | None = None
 
 
-def encode_request(
-    head: GenerateHead,
-    images: Sequence[bytes],
-    videos: Sequence[bytes] = (),
-    audios: Sequence[bytes] = (),
-) -> bytes:
+def encode_request(head: GenerateHead, files: MediaFiles) -> bytes:
     """One request body; the head's sizes are set from the files."""
-    sized = head.model_copy(
-        update={
-            "image_sizes_bytes": tuple(len(data) for data in images),
-            "video_sizes_bytes": tuple(len(data) for data in videos),
-            "audio_sizes_bytes": tuple(len(data) for data in audios),
-        }
-    )
-    data = sized.model_dump_json().encode()
-    return b"".join([_LENGTH.pack(len(data)), data, *images, *videos, *audios])
+    sizes = {
+        f"{kind}_sizes_bytes": tuple(len(data) for data in files.of(kind)) for kind in MEDIA_NAMES
+    }
+    data = head.model_copy(update=sizes).model_dump_json().encode()
+    media = (each for kind in MEDIA_NAMES for each in files.of(kind))
+    return b"".join([_LENGTH.pack(len(data)), data, *media])
 
 
 def decode_request(body: bytes) -> tuple[GenerateHead, MediaFiles]:

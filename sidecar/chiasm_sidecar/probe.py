@@ -9,7 +9,7 @@ import io
 import math
 
 from chiasm_contract.config import ImageLimits
-from chiasm_contract.messages import ChatMessage, GenerateHead, ImagePart, TextPart
+from chiasm_contract.messages import ChatMessage, GenerateHead, ImagePart, MediaFiles, TextPart
 from chiasm_contract.sampling import Sampling
 from PIL import Image, ImageDraw
 
@@ -27,7 +27,7 @@ def probe_picture(max_pixels: int) -> bytes:
     return data.getvalue()
 
 
-def probe_request(request_id: str, limits: ImageLimits) -> tuple[GenerateHead, list[bytes]]:
+def probe_request(request_id: str, limits: ImageLimits) -> tuple[GenerateHead, MediaFiles]:
     """One greedy token about the probe picture; text alone where requests may bring no picture."""
     with_picture = limits.max_per_prompt > 0
     parts: list[ImagePart | TextPart] = [TextPart(text=_QUESTION)]
@@ -38,4 +38,4 @@ def probe_request(request_id: str, limits: ImageLimits) -> tuple[GenerateHead, l
         messages=(ChatMessage(role="user", content=tuple(parts)),),
         sampling=Sampling(temperature=0, max_tokens=1),
     )
-    return head, [probe_picture(limits.max_pixels)] if with_picture else []
+    return head, MediaFiles((probe_picture(limits.max_pixels),)) if with_picture else MediaFiles()

@@ -181,27 +181,25 @@ class Readiness:
 
     async def _probe(self, identity: IdentityReport) -> bool:
         """Send the built-in question through the model; the state says why when it fails."""
-        head, pictures = probe_request(f"probe-{uuid.uuid4().hex}", self._config.images)
+        head, files = probe_request(f"probe-{uuid.uuid4().hex}", self._config.images)
         try:
             async with (
                 asyncio.timeout(_PROBE_TIMEOUT_SECONDS),
-                self._worker.generate(
-                    head, MediaFiles(images=tuple(pictures)), identity.incarnation
-                ) as batches,
+                self._worker.generate(head, files, identity.incarnation) as batches,
             ):
                 async for _ in batches:
                     pass
         except (ChiasmError, TimeoutError) as error:
-            self._count_picture(pictures, "failed")
+            self._count_picture(files, "failed")
             words = error.message if isinstance(error, ChiasmError) else "no answer in time"
             sent = self._probed_with
             self._set("ProbePictureFailed", f"The built-in {sent} got no answer: {words}", identity)
             return False
-        self._count_picture(pictures, "passed")
+        self._count_picture(files, "passed")
         return True
 
-    def _count_picture(self, pictures: list[bytes], outcome: str) -> None:
-        if pictures:
+    def _count_picture(self, files: MediaFiles, outcome: str) -> None:
+        if files.images:
             self._metrics.count("chiasm_sidecar_probe_pictures_total", outcome=outcome)
 
     def _set(self, reason: PodReason, message: str, identity: IdentityReport | None = None) -> None:

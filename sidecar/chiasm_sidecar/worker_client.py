@@ -127,7 +127,7 @@ class WorkerClient:
         Raises: ChiasmError when the worker refuses, WorkerGone when it cannot be reached. While
         iterating: the error that the worker reports, WorkerGone when it ends early.
         """
-        body = messages.encode_request(head, files.images, files.videos, files.audios)
+        body = messages.encode_request(head, files)
         response = await self._post(body)
         del body, files  # they are large, and an answer can be long
         try:

@@ -37,8 +37,8 @@ async def asked(url: str, image: Path, detail: Detail = "auto") -> str:
 
 async def test_answer(pod: Pod, picture: Path) -> None:
     assert await asked(pod.url + "/", picture) == "red disc"
-    head, pictures = pod.worker.requests[-1]
-    assert pictures == (png(kind="JPEG"),)
+    head, files = pod.worker.requests[-1]
+    assert files.images == (png(kind="JPEG"),)
     assert head.sampling.temperature == 0
     assert head.messages[0].content[1].text == "What is it?"  # type: ignore[union-attr]
 

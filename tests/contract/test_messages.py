@@ -43,7 +43,7 @@ HEADS = st.builds(
         Sampling,
         temperature=st.floats(0, 2),
         seed=st.none() | st.integers(-(2**63), 2**63 - 1),
-        stop=st.lists(st.text(max_size=5), max_size=4).map(tuple),
+        stop=st.lists(st.text(min_size=1, max_size=5), max_size=4).map(tuple),
     ),
 )
 HEAD = GenerateHead(
@@ -60,7 +60,7 @@ FILES = st.lists(st.binary(max_size=64), min_size=3, max_size=4)
 def test_requests_survive(
     head: GenerateHead, images: list[bytes], videos: list[bytes], audios: list[bytes]
 ) -> None:
-    body = messages.encode_request(head, images, videos, audios)
+    body = messages.encode_request(head, messages.MediaFiles(images, videos, audios))
     decoded, files = messages.decode_request(body)
     assert files.of("image") == files.images == tuple(images)
     assert files.of("video") == files.videos == tuple(videos)
@@ -85,7 +85,7 @@ def test_media_parts_are_in_the_order_of_the_conversation() -> None:
 
 @given(st.data())
 def test_a_cut_request_is_refused(data: st.DataObject) -> None:
-    body = messages.encode_request(HEAD, [b"picture"])
+    body = messages.encode_request(HEAD, messages.MediaFiles((b"picture",)))
     length = data.draw(st.integers(0, len(body) - 1))
     with pytest.raises((InvalidRequest, ValidationError)):
         messages.decode_request(body[:length])
@@ -96,9 +96,15 @@ def test_a_cut_request_is_refused(data: st.DataObject) -> None:
     [
         (b"", "its head needs at least 4"),
         (struct.pack(">I", 900) + b"{}", "claims 900 bytes"),
-        (messages.encode_request(HEAD, [b"abc"]) + b"more", "do not add up"),
-        (messages.encode_request(HEAD, []), "Image part 0 has no picture behind it"),
-        (messages.encode_request(SHOWN, [b"abc"]), "Video part 0 has no video behind it"),
+        (messages.encode_request(HEAD, messages.MediaFiles((b"abc",))) + b"more", "do not add up"),
+        (
+            messages.encode_request(HEAD, messages.MediaFiles()),
+            "Image part 0 has no picture behind it",
+        ),
+        (
+            messages.encode_request(SHOWN, messages.MediaFiles((b"abc",))),
+            "Video part 0 has no video behind it",
+        ),
     ],
 )
 def test_malformed_requests_say_what_is_wrong(body: bytes, message: str) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import openai
 import pytest
 from aiohttp import web
 from chiasm_contract import messages
@@ -27,6 +28,7 @@ from chiasm_contract.messages import (
     FinishEvent,
     GenerateHead,
     IdentityReport,
+    MediaFiles,
     ModelCard,
     TokenEvent,
     Usage,
@@ -102,7 +104,7 @@ class ScriptedWorker:
     unhealthy: ChiasmError | None = None
     refusal: ChiasmError | None = None
     answer: tuple[Any, ...] = ANSWER
-    requests: list[tuple[GenerateHead, tuple[bytes, ...]]] = field(default_factory=list)
+    requests: list[tuple[GenerateHead, MediaFiles]] = field(default_factory=list)
     abandoned: asyncio.Event = field(default_factory=asyncio.Event)
     num_open: int = 0
     metrics_text: str = "# HELP w_total From the worker.\n# TYPE w_total counter\nw_total 3.0\n"
@@ -140,7 +142,6 @@ class ScriptedWorker:
             family="scripted",
             architecture="Scripted",
             max_model_len=2048,
-            max_images_per_prompt=4,
         )
         return web.json_response(text=card.model_dump_json())
 
@@ -149,8 +150,7 @@ class ScriptedWorker:
 
     async def _generate(self, request: web.Request) -> web.StreamResponse:
         head, files = messages.decode_request(await request.read())
-        self.requests.append((head, files.images))
-        self.files = files
+        self.requests.append((head, files))
         if self.refusal:
             return _fault(self.refusal)
         response = web.StreamResponse(
@@ -222,6 +222,10 @@ class Pod:
         address = f"{self.url}/v1/chat/completions"
         async with self.http.post(address, data=io.BytesIO(data), headers=headers) as response:
             return response.status, await response.json()
+
+    def client(self) -> openai.AsyncOpenAI:
+        """The official client, pointed here."""
+        return openai.AsyncOpenAI(base_url=f"{self.url}/v1", api_key="-", max_retries=0)
 
     async def metric(self, name: str) -> float:
         """The value of one series, `name` as exposed, labels included."""

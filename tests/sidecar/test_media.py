@@ -36,7 +36,6 @@ def test_formats(kind: str, name: str) -> None:
     data = png(32, 24, kind)
     picture = picture_from_url(data_url(data), LIMITS, "p")
     assert (picture.data, picture.format) == (data, name)
-    assert (picture.width, picture.height) == (32, 24)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +109,7 @@ def test_pixels_are_counted_from_the_header(size: tuple[int, int]) -> None:
 
 def test_truncated_pictures_pass_here_and_fail_in_the_decoder() -> None:
     data = png(64, 64)
-    assert picture_from_url(data_url(data[:-12]), LIMITS, "p").width == 64
+    assert picture_from_url(data_url(data[:-12]), LIMITS, "p").data == data[:-12]
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "GIF", "BMP"])
@@ -172,9 +171,9 @@ def test_sounds_are_known_by_their_bytes() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("data:audio/wav;base64,AAAA", "The sound's base64 cannot be decoded"),
+        ("data:audio/wav;base64,AAAA", "data is a data URL; send the sound's base64 alone"),
         ("AA-_", "The sound's base64 cannot be decoded"),
-        ("", "not a sound that can be read; WAV and FLAC"),
+        ("", "data is empty; send the sound's base64 alone"),
         (base64.b64encode(b"ID3 and so on").decode(), "not a sound that can be read; WAV and FLAC"),
     ],
 )

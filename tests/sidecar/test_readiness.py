@@ -7,6 +7,7 @@ import io
 import pytest
 from chiasm_contract.config import ImageLimits
 from chiasm_contract.errors import InvalidRequest, Unavailable
+from chiasm_contract.messages import MediaFiles
 from chiasm_sidecar import readiness
 from PIL import Image
 
@@ -15,10 +16,10 @@ from tests.sidecar.conftest import ScriptedWorker, StartPod, cut, identity, ques
 
 async def test_ready_after_a_picture_went_through(start_pod: StartPod) -> None:
     pod = await start_pod()
-    head, pictures = pod.worker.requests[0]
+    head, files = pod.worker.requests[0]
     assert len(pod.worker.requests) == 1
-    assert [len(picture) for picture in pictures] == list(head.image_sizes_bytes)
-    assert pictures[0].startswith(b"\x89PNG")
+    assert [len(picture) for picture in files.images] == list(head.image_sizes_bytes)
+    assert files.images[0].startswith(b"\x89PNG")
     assert "picture" in pod.sidecar.readiness.state.message
     assert await pod.metric("chiasm_sidecar_ready") == 1
     assert await pod.metric('chiasm_sidecar_probe_pictures_total{outcome="passed"}') == 1
@@ -26,7 +27,7 @@ async def test_ready_after_a_picture_went_through(start_pod: StartPod) -> None:
 
 async def test_a_model_without_pictures_is_probed_with_words(start_pod: StartPod) -> None:
     pod = await start_pod(images={"max_per_prompt": 0})
-    assert pod.worker.requests[0][1] == ()
+    assert pod.worker.requests[0][1] == MediaFiles()
     assert "picture" not in pod.sidecar.readiness.state.message
     assert await pod.metric('chiasm_sidecar_probe_pictures_total{outcome="passed"}') == 0
 
@@ -43,7 +44,7 @@ async def test_the_built_in_picture_is_within_the_limits(
 ) -> None:
     limits = ImageLimits(max_pixels=max_pixels, max_bytes=1024)
     pod = await start_pod(images=limits)
-    _, (picture,) = pod.worker.requests[0]
+    (picture,) = pod.worker.requests[0][1].images
     with Image.open(io.BytesIO(picture)) as opened:
         assert 28 * 28 <= opened.width * opened.height <= max_pixels
         assert len(opened.getcolors() or []) == 2

@@ -33,7 +33,7 @@ async def test_details_are_ratios_of_the_configuration(
                 messages=(ChatMessage(role="user", content=(part, TextPart(text="hello"))),),
                 sampling=Sampling(temperature=0, max_tokens=2),
             )
-            body = messages.encode_request(head, (shown,))
+            body = messages.encode_request(head, messages.MediaFiles((shown,)))
             *_, finish = events(await worker.client.post("/generate", content=body))
             usage = finish.usage
             assert (usage.image_tokens, usage.image_compression) == (tokens, (ratio,))

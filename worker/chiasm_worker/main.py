@@ -16,7 +16,7 @@ import uvicorn
 import uvloop
 from chiasm_contract.config import EngineLimits, WorkerConfig, read_config
 from chiasm_contract.fingerprint import Identity
-from chiasm_contract.messages import MEDIA_NAMES, ModelCard
+from chiasm_contract.messages import MEDIA_NAMES, ModelCard, media_phrase
 from pydantic import ValidationError
 from transformers.utils.logging import disable_progress_bar
 
@@ -108,9 +108,6 @@ async def _load(state: WorkerState) -> None:
         family=model.family.name,
         architecture=model.architecture,
         max_model_len=engine.limits.max_model_len,
-        max_images_per_prompt=config.images.max_per_prompt,
-        max_videos_per_prompt=config.videos.max_per_prompt,
-        max_audios_per_prompt=config.audios.max_per_prompt,
     )
     state.serving = Serving(card, identity, service, generation)
     logger.info("Serving %s with %d cache blocks", config.model_id, engine.pool.num_blocks)
@@ -132,13 +129,14 @@ def build(config: WorkerConfig) -> tuple[LoadedModel, Engine, Identity]:
 
 def check_modalities(model: LoadedModel, config: WorkerConfig) -> None:
     """Raise ValueError if requests may bring what the model cannot look at."""
-    for kind, name in MEDIA_NAMES.items():
+    for kind in MEDIA_NAMES:
         allowed = config.max_per_prompt(kind)
         if allowed and kind not in model.family.modalities:
             taken = " and ".join(f"{MEDIA_NAMES[known]}s" for known in model.family.modalities)
             raise ValueError(
-                f"Up to {allowed} {name}s a prompt are allowed, but the family "
-                f"{model.family.name} takes {taken} only; allow 0."
+                f"Up to {media_phrase(kind, allowed)} a prompt are allowed, but the family "
+                f"{model.family.name} takes {taken} only; set spec.model.modalities.{kind}"
+                f".maxPerPrompt to 0 (chiasm serve: --{kind}s 0)."
             )
 
 

@@ -196,7 +196,7 @@ async def _first_batch(events: AsyncGenerator[list[Event]], receive: Receive) ->
 
 
 async def _read_body(request: Request, config: WorkerConfig) -> bytes:
-    limit = config.max_media_bytes + _HEAD_ALLOWANCE_BYTES
+    limit = config.max_file_bytes + _HEAD_ALLOWANCE_BYTES
     parts, size = [], 0
     async for part in request.stream():
         size += len(part)

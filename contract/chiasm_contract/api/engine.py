@@ -60,8 +60,8 @@ class Engine(ApiModel):
     )
     max_media_bytes: Quantity = Field(
         default="1Gi",
-        description="Memory that the prepared pictures of all requests may take; the next request "
-        "with pictures is answered 429.",
+        description="Memory that the prepared pictures, videos and sounds of all requests may "
+        "take; the next request that brings some is answered 429.",
         json_schema_extra=at_least("1Mi"),
     )
     max_waiting_requests: int = Field(

@@ -16,7 +16,11 @@ class ImageModality(ApiModel):
     """What one request may bring in pictures; checked before anything is decoded."""
 
     max_per_prompt: int = Field(
-        default=4, ge=0, le=64, description="Pictures in one request; 0 serves text only."
+        default=4,
+        ge=0,
+        le=64,
+        description="Pictures in one request. With more than 0, a model of a family that takes "
+        "none is not served.",
     )
     max_bytes: Quantity = Field(
         default="20Mi",

@@ -27,6 +27,7 @@ from chiasm_contract.api.pod_template import PodTemplate
 from chiasm_contract.api.status import Status
 from chiasm_contract.api.vision import Vision
 from chiasm_contract.builtin_models import builtin_models
+from chiasm_contract.messages import MEDIA_NAMES
 
 MAX_NAME_LENGTH = 48
 
@@ -268,20 +269,25 @@ class Observability(ApiModel):
     )
 
 
-_FITS_IN_MEMORY = rule(
-    "self.resources.device.type != 'cpu' || !('memory' in self.resources.limits) || "
-    "quantity(string(self.resources.limits['memory']))"
-    ".isGreaterThan(quantity(string(self.engine.kvCacheBytes)))",
-    "must be above engine.kvCacheBytes: on a CPU the cache lies in this memory",
-    field=".resources.limits",
+_FITS_IN_MEMORY = (
+    rule(
+        "!('memory' in self.resources.limits) || "
+        "quantity(string(self.resources.limits['memory']))"
+        ".isGreaterThan(quantity(string(self.engine.maxMediaBytes)))",
+        "must be above engine.maxMediaBytes: prepared media lie in this memory",
+        field=".resources.limits",
+    ),
+    rule(
+        "self.resources.device.type != 'cpu' || !('memory' in self.resources.limits) || "
+        "quantity(string(self.resources.limits['memory']))"
+        ".isGreaterThan(quantity(string(self.engine.kvCacheBytes))"
+        ".add(quantity(string(self.engine.maxMediaBytes))))",
+        "must be above engine.kvCacheBytes and engine.maxMediaBytes together: on a CPU the cache "
+        "lies in this memory too",
+        field=".resources.limits",
+    ),
 )
-_PICTURE_FITS_IN_BODY = rule(
-    "quantity(string(self.media.maxBodyBytes))"
-    ".compareTo(quantity(string(self.model.modalities.image.maxBytes))) >= 0",
-    "must be at least model.modalities.image.maxBytes",
-    field=".media.maxBodyBytes",
-)
-_OTHERS_FIT_IN_BODY = tuple(
+_FILES_FIT_IN_BODY = tuple(
     rule(
         f"self.model.modalities.{kind}.maxPerPrompt == 0 || "
         "quantity(string(self.media.maxBodyBytes))"
@@ -289,16 +295,14 @@ _OTHERS_FIT_IN_BODY = tuple(
         f"must be at least model.modalities.{kind}.maxBytes",
         field=".media.maxBodyBytes",
     )
-    for kind in ("video", "audio")
+    for kind in MEDIA_NAMES
 )
 
 
 class Spec(ApiModel):
     """What is asked for."""
 
-    model_config = ConfigDict(
-        json_schema_extra=rules(_FITS_IN_MEMORY, _PICTURE_FITS_IN_BODY, *_OTHERS_FIT_IN_BODY)
-    )
+    model_config = ConfigDict(json_schema_extra=rules(*_FITS_IN_MEMORY, *_FILES_FIT_IN_BODY))
 
     model: Model
     engine: Engine = Engine()

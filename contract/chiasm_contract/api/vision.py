@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field
 
 from chiasm_contract.api.fields import ApiModel
-from chiasm_contract.config import COMPRESSION_RATIOS
+from chiasm_contract.config import COMPRESSION_RATIOS, CompressionMethod
 
 _RATIOS: dict[str, Any] = {"enum": [*COMPRESSION_RATIOS]}
 
@@ -25,7 +25,7 @@ class Vision(ApiModel):
     low_detail_compression: int = Field(
         default=8, description="The ratio at detail low.", json_schema_extra=_RATIOS
     )
-    compression_method: Literal["salient", "mean"] = Field(
+    compression_method: CompressionMethod = Field(
         default="salient",
         description="What becomes of neighbouring tokens: salient keeps the one that differs most "
         "from the picture's mean, mean averages them.",

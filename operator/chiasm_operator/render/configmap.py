@@ -53,14 +53,7 @@ def media_limits(target: Target) -> dict[str, Any]:
 
 def vision(target: Target) -> VisionConfig:
     """What each detail of a picture means; only the worker needs to know."""
-    asked = target.spec.model.vision
-    return VisionConfig.model_validate(
-        {
-            "compression": asked.compression,
-            "low_detail_compression": asked.low_detail_compression,
-            "compression_method": asked.compression_method,
-        }
-    )
+    return VisionConfig.model_validate(target.spec.model.vision.model_dump())
 
 
 def worker_config(target: Target) -> WorkerConfig:

@@ -1,7 +1,7 @@
 """Reads request bodies within two limits: one for each, one for all that are held at once.
 
 A body is held from its first byte until the worker has answered its first, and costs several times
-its size on the way (text, pictures, frame). Without the second limit a few dozen large requests
+its size on the way (text, media, frame). Without the second limit a few dozen large requests
 would end the process, and with it every answer that runs. Small bodies are not counted, so a few
 large ones that stall keep nobody else out.
 """
@@ -82,5 +82,5 @@ class HeldBody:
 
 def _too_large(limit: int) -> RequestTooLarge:
     return RequestTooLarge(
-        f"The request's body is larger than {limit} bytes. Send smaller or fewer pictures."
+        f"The request's body is larger than {limit} bytes. Send fewer or smaller files."
     )

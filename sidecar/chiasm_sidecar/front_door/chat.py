@@ -136,7 +136,7 @@ class ChatEndpoint:
             priority=prepared.priority,
         )
         files = _files(prepared.media)
-        with _named_files(prepared.media):
+        with _named(_places(prepared.media)):
             async with self._worker.generate(head, files, identity.incarnation) as batches:
                 del files
                 self._metrics.admitted(prepared.media)
@@ -229,24 +229,30 @@ def _of_kind(media: list[MediaFile], kind: MediaKind) -> list[MediaFile]:
 
 
 def _files(media: list[MediaFile]) -> MediaFiles:
-    kinds: tuple[MediaKind, ...] = ("image", "video", "audio")
-    return MediaFiles(*(tuple(file.data for file in _of_kind(media, kind)) for kind in kinds))
+    return MediaFiles(
+        **{f"{kind}s": tuple(file.data for file in _of_kind(media, kind)) for kind in MEDIA_NAMES}
+    )
 
 
-@contextmanager
-def _named_files(media: list[MediaFile]) -> Iterator[None]:
+def _places(media: list[MediaFile]) -> dict[str, str]:
     """The worker counts files (`images[0]`); a client knows them by their place in the body."""
-    names = {
+    places = {
         f"{kind}s[{index}]": file.param
         for kind in MEDIA_NAMES
         for index, file in enumerate(_of_kind(media, kind))
     }
     for index, file in enumerate(_of_kind(media, "image")):
-        names[f"images[{index}].detail"] = f"{file.param.removesuffix('.url')}.detail"
+        places[f"images[{index}].detail"] = f"{file.param.removesuffix('.url')}.detail"
+    return places
+
+
+@contextmanager
+def _named(places: dict[str, str]) -> Iterator[None]:
+    """Faults of files name the client's place. Knows no file: those must be gone by then."""
     try:
         yield
     except ChiasmError as error:
-        error.param = names.get(error.param or "", error.param)
+        error.param = places.get(error.param or "", error.param)
         raise
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from chiasm_contract.config import MediaKind, MediaLimits
-from chiasm_contract.errors import RequestTooLarge, UnknownModel
+from chiasm_contract.errors import UnknownModel
 from chiasm_contract.messages import (
     MEDIA_NAMES,
     AudioPart,
@@ -19,7 +19,7 @@ from chiasm_contract.messages import (
     ImagePart,
     TextPart,
     VideoPart,
-    media_phrase,
+    too_many_media,
 )
 from chiasm_contract.sampling import Sampling
 from pydantic import ValidationError
@@ -96,11 +96,7 @@ def _media(messages: list[schema.Message], limits: MediaLimits) -> list[MediaFil
         params = [param for part, param in shown if _KINDS[part.type] == kind]
         limit = limits.max_per_prompt(kind)
         if len(params) > limit:
-            raise RequestTooLarge(
-                f"The request brings {media_phrase(kind, len(params))}; at most {limit} are "
-                "allowed.",
-                param=params[limit],
-            )
+            raise too_many_media(kind, len(params), limit, params[limit])
     return [_file(part, param, limits) for part, param in shown]
 
 

@@ -54,14 +54,6 @@ class MediaFile:
 
 
 @dataclass(frozen=True)
-class Picture(MediaFile):
-    """A picture whose header was read."""
-
-    width: int
-    height: int
-
-
-@dataclass(frozen=True)
 class _Place:
     """What sentences about a file need."""
 
@@ -73,7 +65,7 @@ class _Place:
         return MEDIA_NAMES[self.kind]
 
 
-def picture_from_url(url: str, limits: ImageLimits, param: str) -> Picture:
+def picture_from_url(url: str, limits: ImageLimits, param: str) -> MediaFile:
     """The picture inside the data URL `url`.
 
     Raises: InvalidRequest or RequestTooLarge, both with `param`.
@@ -86,7 +78,7 @@ def picture_from_url(url: str, limits: ImageLimits, param: str) -> Picture:
             f"{limits.max_pixels} are allowed. Send a smaller one.",
             param=param,
         )
-    return Picture("image", param, data, name, width, height)
+    return MediaFile("image", param, data, name)
 
 
 def video_from_url(url: str, limits: VideoLimits, param: str) -> MediaFile:
@@ -105,6 +97,13 @@ def sound_from_base64(text: str, limits: AudioLimits, param: str) -> MediaFile:
     Raises: InvalidRequest or RequestTooLarge, both with `param`.
     """
     place = _Place("audio", param)
+    if not text or text.lower().startswith("data:"):
+        what = "is a data URL" if text else "is empty"
+        raise InvalidRequest(
+            f"data {what}; send the sound's base64 alone, without data:audio/wav;base64, before "
+            "it.",
+            param=param,
+        )
     _check_length(len(text), limits.max_bytes, place)
     data = _from_base64(text, place)
     return _file(place, data, audio_format(data))

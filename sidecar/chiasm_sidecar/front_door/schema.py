@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 
 from chiasm_contract import sampling as limits
 from chiasm_contract.config import Detail
+from chiasm_contract.messages import PLACES_PER_PRIORITY, Priority
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -216,13 +217,12 @@ Message = Annotated[
     ),
 ]
 
-StopString = Annotated[
-    str, StringConstraints(min_length=1, max_length=limits.MAX_STOP_STRING_CHARS)
-]
 Stop = Annotated[
-    Annotated[StopString, Tag("<words>")]
+    Annotated[limits.StopString, Tag("<words>")]
     | Annotated[
-        list[StopString], Tag("<parts>"), Field(min_length=1, max_length=limits.MAX_STOP_STRINGS)
+        list[limits.StopString],
+        Tag("<parts>"),
+        Field(min_length=1, max_length=limits.MAX_STOP_STRINGS),
     ],
     Discriminator(
         _tag_of_content,
@@ -230,8 +230,6 @@ Stop = Annotated[
         custom_error_message="must be a string or a list of strings",
     ),
 ]
-MaxTokens = Annotated[int, Field(ge=1, le=limits.MAX_TOKENS)]
-Penalty = Annotated[float, Field(ge=-limits.MAX_PENALTY, le=limits.MAX_PENALTY)]
 # JSON's keys are strings.
 BiasedToken = Annotated[str, StringConstraints(pattern=r"^(0|[1-9][0-9]{0,8})$")]
 
@@ -256,16 +254,16 @@ class ChatRequest(BaseModel):
         "(image_url), videos (video_url) and sounds (input_audio) are parts of user turns, as data "
         "URLs or base64."
     )
-    max_tokens: MaxTokens | None = Field(
+    max_tokens: limits.MaxTokens | None = Field(
         default=None, description="How many tokens the answer may have; absent: what still fits."
     )
-    max_completion_tokens: MaxTokens | None = Field(
+    max_completion_tokens: limits.MaxTokens | None = Field(
         default=None, description="The newer name of max_tokens."
     )
-    temperature: Annotated[float, Field(ge=0, le=limits.MAX_TEMPERATURE)] | None = Field(
+    temperature: limits.Temperature | None = Field(
         default=None, description="0 always takes the likeliest token; absent: 1."
     )
-    top_p: Annotated[float, Field(gt=0, le=1)] | None = Field(
+    top_p: limits.TopP | None = Field(
         default=None,
         description="Choose among the likeliest tokens whose probabilities add up to this.",
     )
@@ -273,21 +271,18 @@ class ChatRequest(BaseModel):
         default=None,
         description="Choose among this many of the likeliest tokens; 0 and -1: no limit.",
     )
-    min_p: Annotated[float, Field(ge=0, le=1)] | None = Field(
+    min_p: limits.MinP | None = Field(
         default=None,
         description="Choose among the tokens at least this share as likely as the likeliest.",
     )
-    presence_penalty: Penalty | None = Field(
+    presence_penalty: limits.Penalty | None = Field(
         default=None, description="Taken from the logit of every token that the answer holds."
     )
-    frequency_penalty: Penalty | None = Field(
+    frequency_penalty: limits.Penalty | None = Field(
         default=None,
         description="Taken from a token's logit for each time that the answer holds it.",
     )
-    repetition_penalty: (
-        Annotated[float, Field(ge=limits.MIN_REPETITION_PENALTY, le=limits.MAX_REPETITION_PENALTY)]
-        | None
-    ) = Field(
+    repetition_penalty: limits.RepetitionPenalty | None = Field(
         default=None,
         description="Divides the positive and multiplies the negative logits of tokens that "
         "prompt or answer hold; 1: no effect.",
@@ -302,11 +297,11 @@ class ChatRequest(BaseModel):
             f"{-limits.MAX_BIAS:g} to {limits.MAX_BIAS:g}"
         ),
     )
-    n: Annotated[int, Field(ge=1, le=limits.MAX_CHOICES)] | None = Field(
+    n: limits.NumChoices | None = Field(
         default=None,
         description="How many answers to the one prompt, which is computed once; absent: 1.",
     )
-    seed: Annotated[int, Field(ge=-(2**63), le=2**63 - 1)] | None = Field(
+    seed: limits.Seed | None = Field(
         default=None, description="The same seed and request give the same answers."
     )
     stop: Stop | None = Field(
@@ -327,17 +322,18 @@ class ChatRequest(BaseModel):
     include_stop_str_in_output: bool | None = Field(
         default=None, description="Keep in the answer what ended it by stop or stop_token_ids."
     )
-    min_tokens: Annotated[int, Field(ge=0, le=limits.MAX_TOKENS)] | None = Field(
+    min_tokens: limits.MinTokens | None = Field(
         default=None,
         description="Before this many tokens nothing but max_tokens ends the answer.",
     )
     ignore_eos: bool | None = Field(
         default=None, description="Go on behind the model's own end token."
     )
-    priority: Annotated[int, Field(ge=-100, le=100)] | None = Field(
+    priority: Priority | None = Field(
         default=None,
-        description="Lower is served earlier: as if the request had arrived 64 places sooner or "
-        "later in the queue for each step; absent: 0. Not OpenAI's; vLLM's name and sense.",
+        description="Lower is served earlier: as if the request had arrived "
+        f"{PLACES_PER_PRIORITY} places sooner or later in the queue for each step; absent: 0. Not "
+        "OpenAI's; vLLM's name and sense.",
     )
     stream: bool | None = Field(default=None, description="Send the answer as it comes.")
     stream_options: StreamOptions | None = Field(
@@ -346,7 +342,7 @@ class ChatRequest(BaseModel):
     logprobs: bool | None = Field(
         default=None, description="Report how likely each token of the answer was."
     )
-    top_logprobs: Annotated[int, Field(ge=0, le=limits.MAX_LOGPROBS)] | None = Field(
+    top_logprobs: limits.NumLogprobs | None = Field(
         default=None, description="With logprobs: this many alternatives beside each token."
     )
     user: Annotated[str, StringConstraints(pattern=r"^[ -~]{1,128}$")] | None = Field(

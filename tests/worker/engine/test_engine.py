@@ -145,7 +145,11 @@ def test_too_long_is_the_clients_fault(model: Prepared):
     prompt, _ = model.prompt(ask("hello"))
     with pytest.raises(InvalidRequest, match="together at most 64 are allowed") as error:
         engine.make_request("a", prompt, SamplingParams(max_tokens=60))
-    assert error.value.code == "context_length_exceeded"
+    assert (error.value.code, error.value.param) == ("context_length_exceeded", "max_tokens")
+    prompt, _ = model.prompt(ask("hello " * 64))
+    with pytest.raises(InvalidRequest, match="together at most 64 are allowed") as error:
+        engine.make_request("b", prompt, SamplingParams(max_tokens=1))
+    assert error.value.param == "messages"
 
 
 def test_more_blocks_than_there_are_is_the_clients_fault(

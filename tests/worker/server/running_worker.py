@@ -64,7 +64,7 @@ def body(
         sampling=Sampling(**{"temperature": 0, "max_tokens": 8, **sampling}),
         priority=priority,
     )
-    return messages.encode_request(head, pictures, videos, sounds)
+    return messages.encode_request(head, messages.MediaFiles(pictures, videos, sounds))
 
 
 def events(response: httpx.Response) -> list[Any]:

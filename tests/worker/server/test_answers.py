@@ -17,6 +17,7 @@ from chiasm_contract.messages import (
     FinishEvent,
     GenerateHead,
     IdentityReport,
+    MediaFiles,
     ModelCard,
     TextPart,
     TokenEvent,
@@ -51,7 +52,6 @@ async def test_health_model_and_identity_of_a_running_worker(worker: Worker):
         family="qwen3-vl",
         architecture="Qwen3VLForConditionalGeneration",
         max_model_len=512,
-        max_images_per_prompt=2,
     )
     text = (await worker.client.get("/identity")).text
     report = IdentityReport.model_validate_json(text)
@@ -115,7 +115,7 @@ async def test_client_faults_are_4xx_before_the_first_event(
         request_id="r", messages=(ChatMessage(role="user", content=(TextPart(text="x"),)),)
     )
     response = await worker.client.post(
-        "/generate", content=messages.encode_request(unplaced, [good])
+        "/generate", content=messages.encode_request(unplaced, MediaFiles((good,)))
     )
     assert (response.status_code, response.json()["message"][:29]) == (
         400, "Picture 1 stands in no messag",
@@ -126,8 +126,6 @@ async def test_videos_are_answered_and_counted(config: WorkerConfig, picture: Ca
     clips = (write_clip(1), write_clip(2, size=(64, 96)))
     videos = VideoLimits(max_per_prompt=2, max_bytes=40_000)
     async with serving(config.model_copy(update={"videos": videos})) as worker:
-        assert worker.state.serving is not None
-        assert worker.state.serving.card.max_videos_per_prompt == 2
         *_, finish = events(await worker.generate("hello", (picture(1),), clips))
         prompt = finish.usage.prompt_tokens
         assert 0 < finish.usage.image_tokens < finish.usage.video_tokens < prompt
@@ -161,8 +159,8 @@ async def test_sounds_are_answered_and_counted(
 
 async def test_videos_are_refused_where_none_are_allowed(worker: Worker):
     response = await worker.generate("x", (), (write_clip(1),))
-    assert response.status_code == 413
-    assert response.json()["message"].startswith("The request brings 1 video; at most 0")
+    assert response.status_code == 400
+    assert response.json()["message"].startswith("The request brings 1 video, but none is allowed")
 
 
 async def test_a_family_without_videos_does_not_serve_where_some_are_allowed(
@@ -175,9 +173,10 @@ async def test_a_family_without_videos_does_not_serve_where_some_are_allowed(
     state = WorkerState(wrong)
     async with loading(state):
         await until(lambda: state.load_failure is not None)
-    assert "Up to 2 videos a prompt are allowed, but the family llava takes pictures only" in str(
-        state.load_failure
-    )
+    assert (
+        "Up to 2 videos a prompt are allowed, but the family llava takes pictures only; set "
+        "spec.model.modalities.video.maxPerPrompt to 0"
+    ) in str(state.load_failure)
 
 
 async def test_without_max_tokens_an_answer_ends_at_the_models_length(config: WorkerConfig):
@@ -221,7 +220,7 @@ async def test_pictures_of_all_requests_have_one_limit(
         large = [picture(seed, 110, 110) for seed in range(3)]
         assert worker.state.serving is not None
         room = worker.state.serving.service._media_room
-        room.max_bytes = 400_000  # one picture of 112 x 112 takes 301,056 bytes as fp32, twice
+        room.max_bytes = 400_000  # one processed picture, not two
         first, again, other, words = await asyncio.gather(
             worker.generate("hello", (large[0],), max_tokens=100),
             worker.generate("hello again", (large[0],), max_tokens=100),
@@ -230,7 +229,7 @@ async def test_pictures_of_all_requests_have_one_limit(
         )
         assert [each.status_code for each in (first, again, words)] == [200, 200, 200]
         assert other.status_code == 429
-        assert other.json()["message"].startswith("Pictures of other requests hold")
+        assert other.json()["message"].startswith("Media of other requests hold")
         assert int(other.headers["retry-after"]) >= 1
         assert room.num_bytes == 0
         assert (await worker.generate("and this?", (large[1],))).status_code == 200

@@ -158,7 +158,7 @@ class Engine:
                 f"{prompt.num_media_tokens.total()} for media) and max_tokens is "
                 f"{params.max_tokens}; together at most "
                 f"{self.limits.max_model_len} are allowed. Shorten the one or lower the other.",
-                param="messages",
+                param="messages" if num_prompt >= self.limits.max_model_len else "max_tokens",
                 code="context_length_exceeded",
             )
         request = Request(

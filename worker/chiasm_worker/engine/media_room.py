@@ -1,8 +1,8 @@
-"""How many bytes of processed pictures all requests may hold at once.
+"""How many bytes of processed media all requests may hold at once.
 
 A processed picture is many times its file: a few dozen large ones would end the process. Requests
 that bring the same picture share one copy, so it is counted once. A request that holds nothing yet
-else is let in whatever it brings: the limits on pictures per request bound that.
+else is let in whatever it brings: the limits on media per request bound that.
 
 Must not know: HTTP, torch. Use from one thread.
 """
@@ -17,7 +17,7 @@ from chiasm_contract.errors import Overloaded
 
 
 class MediaRoom:
-    """Distinct pictures held by the requests inside, by digest."""
+    """Distinct media held by the requests inside, by digest."""
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
@@ -26,16 +26,16 @@ class MediaRoom:
 
     @contextmanager
     def hold(self, sizes_bytes: Mapping[bytes, int], retry_after_seconds: int) -> Iterator[None]:
-        """Room for one request's pictures until its end.
+        """Room for one request's media until its end.
 
         Raises: Overloaded when too much is held by others.
         """
         new_bytes = sum(size for digest, size in sizes_bytes.items() if digest not in self._holders)
         if self.num_bytes and self.num_bytes + new_bytes > self.max_bytes:
             raise Overloaded(
-                f"Pictures of other requests hold {self.num_bytes} of {self.max_bytes} bytes and "
+                f"Media of other requests hold {self.num_bytes} of {self.max_bytes} bytes and "
                 f"this request brings {new_bytes} more. Try again later, ask another replica or "
-                "send smaller pictures.",
+                "send smaller files.",
                 retry_after_seconds=retry_after_seconds,
             )
         self._holders.update(sizes_bytes.keys())

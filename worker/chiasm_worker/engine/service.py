@@ -76,7 +76,7 @@ class EngineService:
 
     @contextmanager
     def admission(self, num_choices: int = 1) -> Iterator[None]:
-        """Places for one request, from before its pictures are decoded until its last token.
+        """Places for one request, from before its media are decoded until its last token.
 
         Each choice takes a place. Raises: Overloaded when too few are left, InvalidRequest when
         there are too few altogether.
@@ -103,7 +103,7 @@ class EngineService:
 
     @contextmanager
     def media(self, prompt: Prompt, inputs: Sequence[EncoderInputs]) -> Iterator[None]:
-        """Room for a request's processed pictures until its end.
+        """Room for a request's processed media until its end.
 
         Raises: Overloaded when those of others take it.
         """

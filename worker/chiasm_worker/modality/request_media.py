@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from chiasm_contract.config import MediaLimits, VisionConfig
-from chiasm_contract.errors import InvalidRequest, RequestTooLarge
-from chiasm_contract.messages import MEDIA_NAMES, ImagePart, MediaFiles, MediaPart, media_phrase
+from chiasm_contract.errors import InvalidRequest
+from chiasm_contract.messages import MEDIA_NAMES, ImagePart, MediaFiles, MediaPart, too_many_media
 
 from chiasm_worker.modality.audio import SoundForm, decode_audio
 from chiasm_worker.modality.compression import ImageCompression
@@ -40,11 +40,7 @@ class MediaReader:
             indices = [part.index for part in placed if part.type == kind]
             count, limit = max(len(indices), len(data)), self._limits.max_per_prompt(kind)
             if count > limit:
-                raise RequestTooLarge(
-                    f"The request brings {media_phrase(kind, count)}; at most {limit} are allowed "
-                    "per request.",
-                    param="messages",
-                )
+                raise too_many_media(kind, count, limit, "messages")
             if unplaced := set(range(len(data))) - set(indices):
                 raise InvalidRequest(
                     f"{name.title()} {min(unplaced) + 1} stands in no message; refer to it or "

@@ -13,11 +13,9 @@ from __future__ import annotations
 import bisect
 from collections.abc import Iterable, Iterator
 
+from chiasm_contract.messages import PLACES_PER_PRIORITY
+
 from chiasm_worker.request import Request
-
-# One step passes the whole of a queue of the default length.
-PLACES_PER_PRIORITY = 64
-
 
 Rank = tuple[int, int, int]
 

@@ -1,0 +1,33 @@
+"""A client that leaves is noticed."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.sidecar.conftest import (
+    ANSWER,
+    Pod,
+    forever,
+    question,
+    until,
+)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_client_that_goes_away_ends_its_generation(pod: Pod, stream: bool) -> None:
+    pod.worker.answer = (ANSWER[0], forever)
+    request = asyncio.create_task(pod.chat(question(stream=stream)))
+    await until(pod.worker.busy)
+    request.cancel()
+    async with asyncio.timeout(20):
+        await pod.worker.abandoned.wait()
+
+    async def counted() -> bool:
+        return await pod.metric('chiasm_sidecar_requests_total{code="499",modality="text"}') == 1
+
+    await until(counted)
+    assert await pod.metric("chiasm_sidecar_requests_in_progress") == 0
+    aborted = 'vllm:request_success_total{finished_reason="abort",model_name="demo"}'
+    assert await pod.metric(aborted) == 1
