@@ -6,6 +6,7 @@ decoder that is almost right gives answers that are almost right.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -73,12 +74,16 @@ def load_model(path: Path, dtype: torch.dtype, device: torch.device) -> LoadedMo
     config = AutoConfig.from_pretrained(path, local_files_only=True)
     architecture = (config.architectures or ["(none named)"])[0]
     family = find_family(architecture)
-    model = AutoModelForMultimodalLM.from_pretrained(
+    model, loading = AutoModelForMultimodalLM.from_pretrained(
         path,
         dtype=dtype,
         local_files_only=True,
         use_safetensors=True,
+        # So that `check_complete` says it in a sentence.
+        ignore_mismatched_sizes=True,
+        output_loading_info=True,
     )
+    check_complete(path, architecture, loading)
     model = model.to(device).eval().requires_grad_(False)
     processor = AutoProcessor.from_pretrained(path, local_files_only=True)
     processor.chat_template = processor.chat_template or family.default_template
@@ -102,6 +107,29 @@ def load_model(path: Path, dtype: torch.dtype, device: torch.device) -> LoadedMo
         digests=digests,
         num_bytes=num_bytes,
     )
+
+
+def check_complete(path: Path, architecture: str, loading: Mapping[str, Collection[Any]]) -> None:
+    """Raise ValueError unless a checkpoint held exactly the tensors of its architecture.
+
+    transformers only logs the difference: it draws random numbers for what is missing or of another
+    shape, and drops what is left over. What is tied to another tensor, or was never more than a
+    buffer, it has taken out of the lists.
+
+    Args:
+        loading: what transformers says of how the loading went.
+    """
+    for what, names in (
+        ("lacks the tensor", loading["missing_keys"]),
+        ("holds a tensor too many,", loading["unexpected_keys"]),
+        ("has another shape for", [name for name, *_ in loading["mismatched_keys"]]),
+    ):
+        if names:
+            raise ValueError(
+                f"The checkpoint in {path} {what} {min(names)!r} (the first of {len(names)}), and "
+                f"so is no {architecture}: its answers would be wrong. Convert or download it "
+                "again."
+            )
 
 
 def eos_token_ids(generation_config: GenerationConfig) -> frozenset[int]:
