@@ -110,6 +110,30 @@ def test_the_processors_own_settings_count(tiny_folder: Callable[[str], Path], t
     assert changed(before, identity(folder)) == {"compute.processor.config"}
 
 
+@pytest.mark.parametrize(
+    ("name", "option", "value"),
+    [
+        ("qwen3-grouped", "do_normalize", False),
+        ("qwen3-grouped", "do_resize", False),
+        ("gemma3-tied", "do_pan_and_scan", True),
+        ("qwen2-audio", "return_attention_mask", False),
+    ],
+)
+def test_options_that_stand_with_the_tokenizer_count(
+    name: str,
+    option: str,
+    value: object,
+    tiny_folder: Callable[[str], Path],
+    tmp_path: Path,
+):
+    """The fault: an entry of tokenizer_config.json changes pixels, and the identity stays."""
+    folder = shutil.copytree(tiny_folder(name), tmp_path / "copy")
+    before = identity(folder)
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), option: value}))
+    assert changed(before, identity(folder)) == {"compute.processor.config"}
+
+
 def test_the_template_counts(folder: Path):
     before = identity(folder)
     path = folder / "chat_template.jinja"

@@ -29,6 +29,7 @@ from chiasm_contract.fingerprint import Weights as WeightFields
 
 from chiasm_worker.kvcache.prefix_cache import root_key
 from chiasm_worker.kvcache.spec import KVCacheSpec
+from chiasm_worker.modality.options import resolved_options
 from chiasm_worker.models.base import LoadedModel
 
 RECORD_SCHEMA = 1
@@ -103,11 +104,12 @@ def cache_root(identity: Identity) -> bytes:
 def processor_digest(processor: Any) -> str:
     """64 hex digits over all of a processor as it is in memory.
 
-    Its own settings (patch size, tokens a tile), those of its parts for pictures and videos, the
-    tokenizer and the chat template.
+    Its own settings (patch size, tokens a tile), those of its parts for each kind of media, what
+    these parts are called with, the tokenizer and the chat template.
     """
     resolved = {
         "processor": processor.to_dict(),
+        "options": resolved_options(processor),
         "tokenizer": json.loads(processor.tokenizer.backend_tokenizer.to_str()),
         "chat_template": processor.chat_template,
     }

@@ -18,6 +18,7 @@ from transformers.video_utils import VideoMetadata
 from chiasm_worker.kvcache.prefix_cache import MediaIdentity
 from chiasm_worker.modality.audio import CanonicalAudio
 from chiasm_worker.modality.image import CanonicalImage
+from chiasm_worker.modality.options import resolved_options
 from chiasm_worker.modality.video import CanonicalVideo
 from chiasm_worker.models.base import LoadedModel
 
@@ -48,12 +49,7 @@ class MediaPreparer:
     def __init__(self, model: LoadedModel) -> None:
         self._model = model
         self._processor: Any = model.processor
-        options = self._processor._merge_kwargs(
-            tokenizer_init_kwargs=self._processor.tokenizer.init_kwargs, return_tensors="pt"
-        )
-        self._image_options: Mapping[str, Any] = options["images_kwargs"]
-        self._video_options: Mapping[str, Any] = options["videos_kwargs"]
-        self._audio_options: Mapping[str, Any] = options["audio_kwargs"]
+        self._options = resolved_options(self._processor)
         self._live: weakref.WeakValueDictionary[tuple[bytes, int], MediaItem] = (
             weakref.WeakValueDictionary()
         )
@@ -85,7 +81,7 @@ class MediaPreparer:
     def _image(self, image: CanonicalImage, num_images: int) -> MediaItem:
         processor, family = self._processor, self._model.family
         inputs, placeholder = family.process_image(
-            processor, self._image_options, image.pixels, num_images
+            processor, self._options["image"], image.pixels, num_images
         )
         # Not always what a template writes: the processor may put others in its place.
         token_id: int = self._model.config.image_token_id
@@ -101,7 +97,7 @@ class MediaPreparer:
         )
         inputs, placeholders = processor._process_videos(
             [video.frames],
-            **{**self._video_options, "video_metadata": [metadata], "do_sample_frames": False},
+            **{**self._options["video"], "video_metadata": [metadata], "do_sample_frames": False},
         )
         token = (processor.video_token, processor.video_token_id)
         return self._item("video", video.digest, inputs, placeholders[0], token)
@@ -110,7 +106,7 @@ class MediaPreparer:
         processor = self._processor
         rate = processor.feature_extractor.sampling_rate
         inputs, placeholders = processor._process_audio(
-            [audio.samples], **{**self._audio_options, "sampling_rate": rate}
+            [audio.samples], **{**self._options["audio"], "sampling_rate": rate}
         )
         token = (processor.audio_token, processor.audio_token_id)
         return self._item("audio", audio.digest, inputs, placeholders[0], token)
