@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -189,6 +190,27 @@ def test_names_versions_and_how_to_generate_do_not_count(
     before = identity(folder)
     edit_config(folder, section, field, value)
     assert changed(before, identity(folder)) == set()
+
+
+def test_who_computes_counts(prepared: Callable[[str], Prepared], monkeypatch: pytest.MonkeyPatch):
+    """The fault: vectors of a GPU, of another library or of our own older arithmetic are taken."""
+    model = prepared("qwen3-grouped").model
+    spec = cache_spec(model, EngineLimits())
+
+    def now(device: torch.device = CPU) -> Identity:
+        return build_identity(replace(model, device=device), spec, ReferenceAttention.numerics)
+
+    before, field = now(), {"compute.attention_numerics"}
+    assert changed(before, now(torch.device("cuda:0"))) == field
+    # Which of several equal devices is no difference.
+    assert changed(now(torch.device("cuda:1")), now(torch.device("cuda:0"))) == set()
+    monkeypatch.setattr("chiasm_worker.identity.NUMERICS_VERSION", 0)
+    assert changed(before, now()) == field
+    monkeypatch.undo()
+    major, minor, *_ = torch.__version__.split(".")
+    for release, counts in ((f"{major}.{minor}.99+cu1", False), (f"{major}.{minor}1.0", True)):
+        monkeypatch.setattr(torch, "__version__", release)
+        assert changed(before, now()) == (field if counts else set())
 
 
 def test_precision_counts_in_numbers_and_bytes(folder: Path):

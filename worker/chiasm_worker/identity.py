@@ -14,6 +14,7 @@ from importlib.metadata import version
 from typing import Any
 
 import av
+import torch
 from chiasm_contract import fingerprint
 from chiasm_contract.fingerprint import (
     Compute,
@@ -31,6 +32,7 @@ from chiasm_worker.kvcache.prefix_cache import root_key
 from chiasm_worker.kvcache.spec import KVCacheSpec
 from chiasm_worker.modality.options import resolved_options
 from chiasm_worker.models.base import LoadedModel
+from chiasm_worker.models.decoder import NUMERICS_VERSION
 
 RECORD_SCHEMA = 1
 LAYOUT = "block-major"
@@ -75,7 +77,7 @@ def build_identity(model: LoadedModel, spec: KVCacheSpec, attention_numerics: st
         compute_dtype=dtype,
         weight_quantization="unquantized",
         calibration="uncalibrated",
-        attention_numerics=attention_numerics,
+        attention_numerics=numerics_class(attention_numerics, model.device),
     )
     representation = Repr(
         schema_version=RECORD_SCHEMA,
@@ -90,6 +92,16 @@ def build_identity(model: LoadedModel, spec: KVCacheSpec, attention_numerics: st
         parallel_rank=0,
     )
     return Identity(compute=compute, repr=representation)
+
+
+def numerics_class(attention: str, device: torch.device) -> str:
+    """Who computes, and so how numbers are rounded: kernels, device, library, our own arithmetic.
+
+    Args:
+        attention: the implementation's name.
+    """
+    library = ".".join(torch.__version__.split(".")[:2])
+    return f"{attention}-{device.type}-{library}/{NUMERICS_VERSION}"
 
 
 def cache_root(identity: Identity) -> bytes:
