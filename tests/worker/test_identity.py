@@ -6,7 +6,9 @@ import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,7 +18,7 @@ from chiasm_contract.fingerprint import Identity
 from chiasm_worker.attention.reference import ReferenceAttention
 from chiasm_worker.engine.engine import cache_spec
 from chiasm_worker.equality import Prepared
-from chiasm_worker.identity import build_identity, cache_root
+from chiasm_worker.identity import build_identity, cache_root, resize_backend
 from chiasm_worker.models.registry import load_model
 from chiasm_worker.models.tiny import TINY_MODELS
 from safetensors.torch import load_file, save_file
@@ -133,6 +135,26 @@ def test_options_that_stand_with_the_tokenizer_count(
     path = folder / "tokenizer_config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), option: value}))
     assert changed(before, identity(folder)) == {"compute.processor.config"}
+
+
+def test_the_library_of_every_part_that_resizes_counts(prepared: Callable[[str], Prepared]):
+    """The fault: one library stands for all parts, or for one that there is not."""
+
+    class WithPillow:
+        pass
+
+    processor = prepared("qwen3-grouped").model.processor
+    torchvision = f"torchvision {version('torchvision').split('+')[0]}"
+    pillow = f"pillow {version('pillow')}"
+    assert resize_backend(processor) == f"image {torchvision}, video {torchvision}"
+    fields = {"image_processor": WithPillow(), "video_processor": processor.video_processor}
+    assert resize_backend(SimpleNamespace(**fields)) == f"image {pillow}, video {torchvision}"
+    fields = {"image_processor": processor.image_processor, "video_processor": WithPillow()}
+    assert resize_backend(SimpleNamespace(**fields)) == f"image {torchvision}, video {pillow}"
+    del fields["image_processor"]
+    assert resize_backend(SimpleNamespace(**fields)) == f"video {pillow}"
+    sounds = prepared("qwen2-audio").model.processor
+    assert resize_backend(sounds) == "nothing is resized"
 
 
 def test_the_template_counts(folder: Path):

@@ -13,7 +13,6 @@ import json
 from importlib.metadata import version
 from typing import Any
 
-import av
 import torch
 from chiasm_contract import fingerprint
 from chiasm_contract.fingerprint import (
@@ -145,12 +144,16 @@ def _digest(resolved: object) -> str:
 
 
 def resize_backend(processor: Any) -> str:
-    """Which library resizes pictures, or resamples sound where a model sees none.
+    """Which library resizes pictures and frames of videos: two of them never agree to the last bit.
 
-    Two of them never agree to the last bit.
+    Sound is none of this: it is resampled before it is digested.
     """
-    if not hasattr(processor, "image_processor"):
-        return f"swresample {'.'.join(map(str, av.library_versions['libswresample']))}"
-    bases = {base.__name__ for base in type(processor.image_processor).__mro__}
+    parts = {kind: getattr(processor, f"{kind}_processor", None) for kind in ("image", "video")}
+    used = [f"{kind} {_resizer(part)}" for kind, part in parts.items() if part is not None]
+    return ", ".join(used) or "nothing is resized"
+
+
+def _resizer(part: Any) -> str:
+    bases = {base.__name__ for base in type(part).__mro__}
     library = "torchvision" if "TorchvisionBackend" in bases else "pillow"
     return f"{library} {version(library).split('+')[0]}"
