@@ -12,7 +12,7 @@ import pytest
 import transformers as tf
 from chiasm_contract.config import AudioLimits
 from chiasm_contract.errors import ClientFault, InvalidRequest, RequestTooLarge
-from chiasm_worker.modality.audio import CanonicalAudio, SoundForm, decode_audio
+from chiasm_worker.modality.audio import CODECS, CanonicalAudio, SoundForm, decode_audio
 from chiasm_worker.models.tiny.clips import write_sound
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -96,12 +96,43 @@ def test_a_truncated_sound_is_refused(data: bytes, share: float):
         (b"RIFF\xff\xff\xff\xffWAVE" + b"\xff" * 300, "cannot be decoded"),
         (b"fLaC" + b"\x00" * 300, "cannot be decoded"),
         (write_sound(1, 0.05), r"lasts 0\.050 s; at least 0\.1 s"),
+        (write_sound(1, 0.0), r"lasts 0\.000 s; at least 0\.1 s"),
     ],
-    ids=["nothing", "mp3", "wav noise", "flac noise", "a click"],
+    ids=["nothing", "mp3", "wav noise", "flac noise", "a click", "silence of no length"],
 )
 def test_what_is_no_sound_is_the_clients_fault(data: bytes, message: str):
     with pytest.raises(InvalidRequest, match=message):
         decoded(data)
+
+
+def wav(codec: str) -> bytes:
+    """A WAV file of that encoding."""
+    buffer = io.BytesIO()
+    with av.open(io.BytesIO(SOUND)) as source, av.open(buffer, "w", format="wav") as target:
+        stream = target.add_stream(codec, rate=16_000, layout="mono")
+        context = stream.codec_context
+        fitting = av.AudioResampler(context.format, rate=16_000, frame_size=context.frame_size)
+        for frame in (*source.decode(audio=0), None):
+            for piece in fitting.resample(frame):
+                target.mux(stream.encode(piece))
+        target.mux(stream.encode())
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("codec", ["adpcm_ms", "adpcm_ima_wav", "mp2"])
+def test_a_container_of_ours_with_another_codec_is_refused(codec: str):
+    """The fault: the file's first bytes decide, and what is inside may be anything."""
+    with pytest.raises(InvalidRequest, match=f"^Sound 1 is encoded as {codec}; FLAC and WAV with"):
+        decoded(wav(codec))
+
+
+@pytest.mark.parametrize("codec", sorted(CODECS - {"flac"}))
+def test_what_recorders_write_is_heard(codec: str):
+    samples = decoded(wav(codec)).samples
+    reference = numbers(SOUND)
+    assert len(samples) == len(reference)
+    # 8 bits, of which A-law and mu-law spend most on what is quiet.
+    assert np.abs(samples - reference).max() < 0.02
 
 
 @given(

@@ -24,6 +24,11 @@ from chiasm_contract.config import AudioLimits
 from chiasm_contract.errors import ClientFault, InvalidRequest, RequestTooLarge
 from chiasm_contract.media_formats import AUDIO_FORMATS_SENTENCE, audio_format
 
+# What recorders write into the two containers. No other decoder is opened, for probing neither.
+CODECS = frozenset({
+    "flac", "pcm_u8", "pcm_s16le", "pcm_s24le", "pcm_s32le", "pcm_f32le", "pcm_f64le", "pcm_alaw",
+    "pcm_mulaw",
+})  # fmt: skip
 # Shorter sounds make no two tokens, and hardly a sound.
 MIN_SECONDS = 0.1
 # Beyond these no recorder goes, and FFmpeg's resampler needs endless filters or memory.
@@ -94,8 +99,15 @@ def _decode(data: bytes, name: str, rate: int, max_seconds: float) -> npt.NDArra
     resampler = av.AudioResampler(format="fltp", rate=rate)
     parts: list[npt.NDArray[np.float32]] = []
     count, decoded = 0, 0
-    with av.open(io.BytesIO(data), mode="r", format=kind) as container:
+    only = {"codec_whitelist": ",".join(sorted(CODECS))}
+    with av.open(io.BytesIO(data), mode="r", format=kind, options=only) as container:
         stream: Any = container.streams.audio[0]
+        codec = stream.codec_context.name
+        if codec not in CODECS:
+            raise InvalidRequest(
+                f"{name} is encoded as {codec}; FLAC and WAV with PCM, A-law or mu-law are "
+                "supported. Convert it."
+            )
         form = _form(stream.codec_context)
         if form[0] > MAX_CHANNELS or not MIN_RATE <= form[1] <= MAX_RATE:
             raise InvalidRequest(
@@ -117,7 +129,7 @@ def _decode(data: bytes, name: str, rate: int, max_seconds: float) -> npt.NDArra
                 f"{name} is truncated: it ends before what it declares. Send the whole file."
             )
     parts += [piece.to_ndarray().mean(axis=0) for piece in resampler.resample(None)]
-    samples = np.concatenate(parts, dtype=np.float32)
+    samples = np.concatenate([np.empty(0, np.float32), *parts], dtype=np.float32)
     if len(samples) > max_seconds * rate:
         raise _too_long(name, max_seconds)
     if len(samples) < MIN_SECONDS * rate:
