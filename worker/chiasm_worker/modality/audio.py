@@ -95,8 +95,9 @@ def _decode(data: bytes, name: str, rate: int, max_seconds: float) -> npt.NDArra
     kind = audio_format(data)
     if kind is None:
         raise InvalidRequest(f"{name} is no sound that can be read; {AUDIO_FORMATS_SENTENCE}.")
-    # Channels are kept apart here: FFmpeg's own mix of two is louder than each.
-    resampler = av.AudioResampler(format="fltp", rate=rate)
+    # Channels are kept apart here: FFmpeg's own mix of two is louder than each. And side by side in
+    # one plane: PyAV reads behind the last of 8 planes and ends the process.
+    resampler = av.AudioResampler(format="flt", rate=rate)
     parts: list[npt.NDArray[np.float32]] = []
     count, decoded = 0, 0
     only = {"codec_whitelist": ",".join(sorted(CODECS))}
@@ -120,7 +121,7 @@ def _decode(data: bytes, name: str, rate: int, max_seconds: float) -> npt.NDArra
                 raise InvalidRequest(f"{name} is damaged: its format changes.")
             decoded += frame.samples
             for piece in resampler.resample(frame):
-                parts.append(piece.to_ndarray().mean(axis=0))
+                parts.append(_mix(piece))
                 count += piece.samples
             if count > max_seconds * rate:
                 raise _too_long(name, max_seconds)
@@ -128,7 +129,7 @@ def _decode(data: bytes, name: str, rate: int, max_seconds: float) -> npt.NDArra
             raise InvalidRequest(
                 f"{name} is truncated: it ends before what it declares. Send the whole file."
             )
-    parts += [piece.to_ndarray().mean(axis=0) for piece in resampler.resample(None)]
+    parts += [_mix(piece) for piece in resampler.resample(None)]
     samples = np.concatenate([np.empty(0, np.float32), *parts], dtype=np.float32)
     if len(samples) > max_seconds * rate:
         raise _too_long(name, max_seconds)
@@ -137,6 +138,12 @@ def _decode(data: bytes, name: str, rate: int, max_seconds: float) -> npt.NDArra
             f"{name} lasts {len(samples) / rate:.3f} s; at least {MIN_SECONDS:g} s are needed."
         )
     return samples
+
+
+def _mix(piece: Any) -> npt.NDArray[np.float32]:
+    """[num_samples], the mean of a frame's channels."""
+    mean: npt.NDArray[np.float32] = piece.to_ndarray().reshape(piece.samples, -1).mean(axis=1)
+    return mean
 
 
 def _form(source: Any) -> tuple[int, int]:
