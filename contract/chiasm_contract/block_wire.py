@@ -18,6 +18,7 @@ import enum
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -293,7 +294,7 @@ class _Reader:
         self._body = memoryview(body)
         self._at = 0
 
-    def take(self, layout: struct.Struct) -> tuple[int, ...]:
+    def take(self, layout: struct.Struct) -> tuple[Any, ...]:
         self._need(layout.size)
         values = layout.unpack_from(self._body, self._at)
         self._at += layout.size
@@ -308,7 +309,7 @@ class _Reader:
         """A count of entries of so many bytes, all of which are there."""
         (count,) = self.take(_COUNT)
         self._need(count * size)
-        return count
+        return int(count)
 
     def numbers(self, count: int) -> tuple[int, ...]:
         self._need(4 * count)
