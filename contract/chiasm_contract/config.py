@@ -13,6 +13,7 @@ from typing import Literal, TypeVar, get_args
 from pydantic import BaseModel, ConfigDict, Field
 
 from chiasm_contract import names
+from chiasm_contract.tiers import BlockService, BlockTiers
 
 C = TypeVar("C", bound=BaseModel)
 
@@ -120,6 +121,7 @@ class WorkerConfig(MediaLimits):
     num_threads: int = Field(default=0, ge=0, description="0: as many as the model gains from")
     vision: VisionConfig = VisionConfig()
     engine: EngineLimits = EngineLimits()
+    block_service: BlockService | None = Field(default=None, description="None: own memory only.")
     socket_path: Path = Path(names.WORKER_SOCKET)
     shutdown_seconds: float = Field(
         default=30.0, gt=0, description="How long answers may still run after the order to stop."
@@ -141,6 +143,7 @@ class SidecarConfig(MediaLimits):
         description="Dotted identity field -> value that the worker must report.",
     )
     access_log: bool = False
+    tiers: BlockTiers | None = Field(default=None, description="None: no block service.")
 
 
 def read_config(kind: type[C], path: Path) -> C:
