@@ -7,7 +7,7 @@ import torch
 from chiasm_contract.config import ImageLimits, VideoLimits
 from chiasm_worker.equality import Prepared
 from chiasm_worker.modality.image import decode_image
-from chiasm_worker.modality.media import MediaPreparer
+from chiasm_worker.modality.media import MediaProcessor
 from chiasm_worker.modality.video import decode_video
 from chiasm_worker.models.tiny.clips import write_clip
 
@@ -26,12 +26,11 @@ def test_identity_says_what_the_encoder_sees(
 ):
     model = prepared(name).model
     image = decode_image(picture(1, 130, 70), ImageLimits())
-    inputs = MediaPreparer(model).image(image)
-    item = inputs.item
+    item, tensors = MediaProcessor(model).image(image)
     assert (item.identity.digest, item.identity.modality) == (image.digest, "image")
     assert (item.identity.grid, item.identity.num_tokens) == (grid, num_tokens)
     with torch.inference_mode():
-        features = model.encoder.encode(inputs.tensors())
+        features = model.encoder.encode(tensors)
     width = model.decoder.spec.hidden_size * (1 + model.num_deepstack)
     assert features.shape == (num_tokens, width)
 
@@ -39,24 +38,22 @@ def test_identity_says_what_the_encoder_sees(
 def test_a_picture_in_company_is_another_item_where_the_model_sees_it_so(
     prepared: Callable[[str], Prepared], picture: Callable[..., bytes]
 ):
-    preparer = MediaPreparer(prepared("onevision-qwen2").model)
+    processor = MediaProcessor(prepared("onevision-qwen2").model)
     image = decode_image(picture(1, 90, 70), ImageLimits())
-    alone, beside = preparer.image(image, 1), preparer.image(image, 2)
-    assert alone.item.identity.digest == beside.item.identity.digest
-    assert alone.item.identity != beside.item.identity
+    alone, beside, among = (processor.image(image, n)[0].identity for n in (1, 2, 3))
+    assert alone.digest == beside.digest
     # One tile without newlines, but for the last; alone the tiles come beside the whole.
-    assert beside.item.identity.num_tokens == 16 + 1 < alone.item.identity.num_tokens
-    assert preparer.image(image, 3) is beside
+    assert beside.num_tokens == 16 + 1 < alone.num_tokens
+    assert among == beside
 
 
 def test_a_video_says_what_the_encoder_sees(prepared: Callable[[str], Prepared]):
     model = prepared("qwen2.5-grouped").model
     video = decode_video(write_clip(1), VideoLimits(), lambda _: [0, 5, 10, 15])
-    inputs = MediaPreparer(model).video(video)
-    item = inputs.item
+    item, tensors = MediaProcessor(model).video(video)
     assert (item.identity.digest, item.identity.modality) == (video.digest, "video")
     # Two pairs of frames, a pair each second.
     assert (item.identity.grid[0], item.seconds_per_step) == (2, 1.0)
     with torch.inference_mode():
-        features = model.encoder.encode(inputs.tensors())
+        features = model.encoder.encode(tensors)
     assert features.shape == (item.identity.num_tokens, model.decoder.spec.hidden_size)
