@@ -1,15 +1,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
-from chiasm_contract.config import ImageLimits, VideoLimits
+from chiasm_contract.config import AudioLimits, ImageLimits, VideoLimits
 from chiasm_worker.equality import Prepared
+from chiasm_worker.modality.audio import SoundForm, decode_audio
 from chiasm_worker.modality.image import decode_image
 from chiasm_worker.modality.media import MediaProcessor
 from chiasm_worker.modality.video import decode_video
-from chiasm_worker.models.tiny.clips import write_clip
+from chiasm_worker.models.registry import load_model
+from chiasm_worker.models.tiny.clips import write_clip, write_sound
 
 
 @pytest.mark.parametrize(
@@ -33,6 +37,42 @@ def test_identity_says_what_the_encoder_sees(
         features = model.encoder.encode(tensors)
     width = model.decoder.spec.hidden_size * (1 + model.num_deepstack)
     assert features.shape == (num_tokens, width)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["qwen3-grouped", "llava-clip-llama", "onevision-qwen2", "smolvlm", "mllama-grouped"],
+)
+@pytest.mark.parametrize("num_images", [1, 2])
+def test_pixels_are_held_in_the_models_type(
+    name: str, num_images: int, tiny_folder: Callable[[str], Path], picture: Callable[..., bytes]
+):
+    """The fault: twice the memory for digits that every encoder drops, or for what it never reads.
+
+    Dropping them earlier changes no feature.
+    """
+    model = load_model(tiny_folder(name), torch.bfloat16, torch.device("cpu"))
+    image = decode_image(picture(1, 90, 70), ImageLimits())
+    _, whole = MediaProcessor(replace(model, dtype=torch.float32)).image(image, num_images)
+    _, held = MediaProcessor(model).image(image, num_images)
+    floating = {n: tensor for n, tensor in held.items() if tensor.is_floating_point()}
+    assert "pixel_values" in floating
+    assert {tensor.dtype for tensor in floating.values()} == {torch.bfloat16}
+    assert all(tensor.untyped_storage().nbytes() == tensor.nbytes for tensor in held.values())
+    assert whole["pixel_values"].dtype == torch.float32
+    with torch.inference_mode():
+        assert torch.equal(model.encoder.encode(held), model.encoder.encode(whole))
+
+
+def test_sound_is_held_in_the_models_type(tiny_folder: Callable[[str], Path]):
+    model = load_model(tiny_folder("qwen2-audio"), torch.bfloat16, torch.device("cpu"))
+    processor = model.processor.feature_extractor
+    sound = decode_audio(write_sound(1), AudioLimits(), SoundForm.of(processor))
+    _, whole = MediaProcessor(replace(model, dtype=torch.float32)).audio(sound)
+    _, held = MediaProcessor(model).audio(sound)
+    assert held["input_features"].dtype == torch.bfloat16
+    with torch.inference_mode():
+        assert torch.equal(model.encoder.encode(held), model.encoder.encode(whole))
 
 
 def test_a_picture_in_company_is_another_item_where_the_model_sees_it_so(

@@ -100,7 +100,19 @@ class MediaProcessor:
             num_tokens=placeholder.count(row_token[0]),
         )
         # Processors add what only their placeholders and positions need.
-        tensors = {n: value for n, value in inputs.items() if isinstance(value, torch.Tensor)}
+        tensors = {
+            name: _held(value, self._model.dtype)
+            for name, value in inputs.items()
+            if isinstance(value, torch.Tensor)
+        }
         seconds = [float(second) for second in inputs.get("second_per_grid_ts", ())]
         item = MediaItem(identity, placeholder, row_token[1], seconds[0] if seconds else 1.0)
         return item, tensors
+
+
+def _held(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """What to keep of a processor's output: in the model's type, to which each encoder rounds it
+    anyway, and without what it is a part of."""
+    kept = tensor.to(dtype) if tensor.is_floating_point() else tensor
+    is_part = kept.untyped_storage().nbytes() > kept.nbytes
+    return kept.clone() if is_part else kept
