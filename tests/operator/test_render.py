@@ -87,6 +87,9 @@ WORDS = {
     "spec.model.modalities.video.maxBytes": "41Mi",
     "spec.model.modalities.audio.maxBytes": "9Mi",
     "spec.rollout.maxSurge": "51%",
+    "spec.tiers.stagingBytes": "129Mi",
+    "spec.tiers.host.maxBytes": "301Mi",
+    "spec.tiers.disk.maxBytes": "21Gi",
 }
 
 
@@ -244,6 +247,19 @@ def test_by_default_a_pod_that_goes_cuts_no_answer(make_target: Callable[..., Ta
     data = child(target, "ConfigMap")["data"]
     config = WorkerConfig.model_validate_json(data["worker.json"])
     assert config.shutdown_seconds >= target.spec.config.request_timeout_seconds
+
+
+def test_only_the_sidecar_reaches_tiers(make_target: Callable[..., Target]) -> None:
+    for name, own in (("complete", {"disk-tier", "valkey"}), ("minimal", set())):
+        spec = pod_spec(make_target(name))
+        (sidecar,), (worker,) = spec["initContainers"], spec["containers"]
+        mounted = [{mount["name"] for mount in each["volumeMounts"]} for each in (sidecar, worker)]
+        assert own <= mounted[0]
+        assert not mounted[1] & {"disk-tier", "valkey"}
+        assert {volume["name"] for volume in spec["volumes"]} == mounted[0] | mounted[1]
+    worker_config = child(make_target("complete"), "ConfigMap")["data"]["worker.json"]
+    assert "valkey" not in worker_config
+    assert "disk" not in worker_config
 
 
 def test_a_single_pod_has_no_disruption_budget(make_target: Callable[..., Target]) -> None:
