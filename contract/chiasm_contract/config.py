@@ -13,6 +13,7 @@ from typing import Literal, TypeVar, get_args
 from pydantic import BaseModel, ConfigDict, Field
 
 from chiasm_contract import names
+from chiasm_contract.tenants import TenantKeys
 
 C = TypeVar("C", bound=BaseModel)
 
@@ -141,6 +142,7 @@ class SidecarConfig(MediaLimits):
         description="Dotted identity field -> value that the worker must report.",
     )
     access_log: bool = False
+    tenants: TenantKeys | None = Field(default=None, description="None: everybody may ask.")
 
 
 def read_config(kind: type[C], path: Path) -> C:

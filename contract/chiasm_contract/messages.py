@@ -229,6 +229,7 @@ PodReason = Literal[
     "IdentityMismatch",
     "ProbePictureFailed",
     "ModelLoadFailed",
+    "TenantKeysRefused",
 ]
 
 
