@@ -13,6 +13,7 @@ from chiasm_contract.config import EngineLimits, SidecarConfig, VisionConfig, Wo
 from chiasm_contract.fingerprint import Value
 from pydantic import BaseModel, ValidationError
 
+from chiasm_operator.render import tenants
 from chiasm_operator.render.target import Target
 from chiasm_operator.resource import InvalidSpec
 
@@ -103,6 +104,7 @@ def sidecar_config(target: Target) -> SidecarConfig:
         request_timeout_seconds=spec.config.request_timeout_seconds,
         expected_identity=expected_identity(target),
         access_log=spec.observability.access_log,
+        tenants=tenants.config(target),
     )
 
 

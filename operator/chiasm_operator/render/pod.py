@@ -13,6 +13,7 @@ from typing import Any
 
 from chiasm_contract import names
 
+from chiasm_operator.render import tenants
 from chiasm_operator.render.target import Target
 
 _RUN, _TMP, _CONFIG, _MODEL = "run", "tmp", "config", "model"
@@ -36,7 +37,7 @@ def _volumes(target: Target) -> list[dict[str, Any]]:
     if source.image:
         image = {"reference": source.image.reference, "pullPolicy": source.image.pull_policy}
         volumes.append({"name": _MODEL, "image": image})
-    return volumes
+    return volumes + tenants.volumes(target)
 
 
 def _mounts(target: Target, *, model: bool) -> list[dict[str, Any]]:
@@ -96,7 +97,7 @@ def _sidecar(target: Target) -> dict[str, Any]:
             "/health", periodSeconds=10, timeoutSeconds=5, failureThreshold=6
         ),
         "resources": {"requests": resources.requests, "limits": resources.limits},
-        "volumeMounts": _mounts(target, model=False),
+        "volumeMounts": _mounts(target, model=False) + tenants.mounts(target),
     }
 
 
