@@ -11,10 +11,13 @@ from __future__ import annotations
 import hashlib
 import json
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import av
+import torch
 from chiasm_contract import fingerprint
+from chiasm_contract.config import BlockSize, Dtype, EngineLimits
 from chiasm_contract.fingerprint import (
     Compute,
     Identity,
@@ -25,10 +28,14 @@ from chiasm_contract.fingerprint import (
     Repr,
 )
 from chiasm_contract.fingerprint import Weights as WeightFields
+from transformers.utils.logging import disable_progress_bar
 
+from chiasm_worker.attention.reference import ReferenceAttention
+from chiasm_worker.engine.engine import cache_spec
 from chiasm_worker.kvcache.prefix_cache import root_key
 from chiasm_worker.kvcache.spec import KVCacheSpec
 from chiasm_worker.models.base import LoadedModel
+from chiasm_worker.models.registry import load_model
 
 RECORD_SCHEMA = 1
 LAYOUT = "block-major"
@@ -86,6 +93,17 @@ def build_identity(model: LoadedModel, spec: KVCacheSpec, attention_numerics: st
         parallel_rank=0,
     )
     return Identity(compute=compute, repr=representation)
+
+
+def folder_identity(folder: Path, dtype: Dtype, block_size: BlockSize) -> Identity:
+    """What a worker on this machine's CPU would report of the model in `folder`.
+
+    Raises: ValueError or OSError saying why it cannot be loaded.
+    """
+    disable_progress_bar()  # who asks wants words on the terminal, and nothing else
+    model = load_model(folder, getattr(torch, dtype), torch.device("cpu"))
+    spec = cache_spec(model, EngineLimits(block_size=block_size))
+    return build_identity(model, spec, ReferenceAttention.numerics)
 
 
 def cache_root(identity: Identity) -> bytes:
