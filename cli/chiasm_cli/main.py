@@ -68,6 +68,13 @@ def serve(  # noqa: PLR0913, PLR0917 - one parameter for each option
     compression_method: Annotated[
         CompressionMethod, typer.Option(help="Keep the most salient of them, or their mean.")
     ] = "salient",
+    api_keys: Annotated[
+        Path | None,
+        typer.Option(
+            help="File of NAME=KEY lines: who may ask, each with a cache of their own; read anew "
+            "when it changes. Without it everybody may.",
+        ),
+    ] = None,
 ) -> None:
     """Serve MODEL on this machine, without Kubernetes."""
     serving.serve(
@@ -86,6 +93,7 @@ def serve(  # noqa: PLR0913, PLR0917 - one parameter for each option
             compression=compression,
             low_detail_compression=low_detail_compression,
             compression_method=compression_method,
+            api_keys=api_keys,
         )
     )
 
@@ -98,9 +106,17 @@ def ask(
     detail: Annotated[
         Detail, typer.Option(help="How much of the picture to see; less is quicker.")
     ] = "auto",
+    api_key: Annotated[
+        str,
+        typer.Option(
+            envvar="CHIASM_API_KEY",
+            help="Key of a tenant, where the server asks for one.",
+            show_default=False,
+        ),
+    ] = "",
 ) -> None:
     """Ask a served model QUESTION about the picture IMAGE."""
-    for piece in asking.ask(url, image, question, detail):
+    for piece in asking.ask(url, image, question, detail, api_key):
         sys.stdout.write(piece)
         sys.stdout.flush()
     sys.stdout.write("\n")
