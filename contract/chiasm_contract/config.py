@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from chiasm_contract import names
 from chiasm_contract.tenants import TenantKeys
+from chiasm_contract.tiers import BlockService, BlockTiers
 
 C = TypeVar("C", bound=BaseModel)
 
@@ -122,6 +123,7 @@ class WorkerConfig(MediaLimits):
     num_threads: int = Field(default=0, ge=0, description="0: as many as the model gains from")
     vision: VisionConfig = VisionConfig()
     engine: EngineLimits = EngineLimits()
+    block_service: BlockService | None = Field(default=None, description="None: own memory only.")
     socket_path: Path = Path(names.WORKER_SOCKET)
     shutdown_seconds: float = Field(
         default=30.0, gt=0, description="How long answers may still run after the order to stop."
@@ -144,6 +146,7 @@ class SidecarConfig(MediaLimits):
     )
     access_log: bool = False
     tenants: TenantKeys | None = Field(default=None, description="None: everybody may ask.")
+    tiers: BlockTiers | None = Field(default=None, description="None: no block service.")
 
 
 def read_config(kind: type[C], path: Path) -> C:

@@ -26,6 +26,8 @@ SIDECAR_CONTAINER = "sidecar"
 
 RUN_DIR = "/run/chiasm"
 WORKER_SOCKET = f"{RUN_DIR}/worker.sock"
+KV_SOCKET = f"{RUN_DIR}/kv.sock"
+KV_STAGING = f"{RUN_DIR}/kv.staging"
 CONFIG_DIR = "/etc/chiasm"
 WORKER_CONFIG_KEY = "worker.json"
 SIDECAR_CONFIG_KEY = "sidecar.json"

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForMultimodalLM, AutoProcessor, GenerationConfig
 
+from chiasm_worker.layers.patches import with_patch_projections
 from chiasm_worker.models.base import Family, LoadedModel
 from chiasm_worker.models.digest import digest_weights
 from chiasm_worker.models.gemma3 import Gemma3
@@ -85,7 +86,7 @@ def load_model(path: Path, dtype: torch.dtype, device: torch.device) -> LoadedMo
     # Digested before `split` fuses the projections and lets the originals go.
     digests = digest_weights(family.weight_groups(model))
     num_bytes = sum(parameter.nbytes for parameter in model.parameters())
-    decoder, encoder, num_deepstack = family.split(model, config)
+    decoder, encoder, num_deepstack = family.split(with_patch_projections(model), config)
     return LoadedModel(
         family=family,
         architecture=architecture,
