@@ -36,6 +36,10 @@ CONFIG_DIR = "/etc/chiasm"
 WORKER_CONFIG_KEY = "worker.json"
 SIDECAR_CONFIG_KEY = "sidecar.json"
 
+TENANT_KEYS_DIR = "/etc/chiasm-tenants/keys"
+SERVER_KEY_DIR = "/etc/chiasm-tenants/server"
+SERVER_KEY_FILE = "server-key"
+
 BUILTIN_MODELS_DIR = "/opt/chiasm/models"
 MODEL_MOUNT_DIR = "/models"
 

@@ -204,6 +204,32 @@ def test_the_log_tells_why_a_container_ended(make_target: Callable[..., Target])
         assert container["terminationMessagePolicy"] == "FallbackToLogsOnError"
 
 
+def test_only_the_sidecar_sees_the_tenants_secrets(make_target: Callable[..., Target]) -> None:
+    target = make_target("complete")
+    spec = pod_spec(target)
+    (sidecar,), (worker,) = spec["initContainers"], spec["containers"]
+    secret = {volume["name"] for volume in spec["volumes"] if "secret" in volume}
+    assert secret == {"tenant-keys", "server-key"}
+    mounted = {mount["name"]: mount for mount in sidecar["volumeMounts"]}
+    assert secret <= mounted.keys()
+    assert not secret & {mount["name"] for mount in worker["volumeMounts"]}
+    data = child(target, "ConfigMap")["data"]
+    config = SidecarConfig.model_validate_json(data["sidecar.json"])
+    assert config.tenants is not None
+    assert str(config.tenants.keys_path) == mounted["tenant-keys"]["mountPath"]
+    assert str(config.tenants.server_key_path.parent) == mounted["server-key"]["mountPath"]
+    # What is mounted as a subPath stays as it is when the Secret changes.
+    assert not [mount for mount in sidecar["volumeMounts"] if "subPath" in mount]
+    assert "tenant" not in data["worker.json"]
+
+
+def test_without_tenants_there_are_no_secrets(make_target: Callable[..., Target]) -> None:
+    target = make_target()
+    assert not [volume for volume in pod_spec(target)["volumes"] if "secret" in volume]
+    sidecar = SidecarConfig.model_validate_json(child(target, "ConfigMap")["data"]["sidecar.json"])
+    assert sidecar.tenants is None
+
+
 def test_a_gpu_is_asked_for_by_its_resource(make_target: Callable[..., Target]) -> None:
     def limits(device: dict[str, str]) -> dict[str, str]:
         target = make_target(resources={"device": device})

@@ -77,14 +77,20 @@ class Generation:
             with self._service.media(inputs):
                 # Closed here and now when the caller leaves: that is what aborts the request.
                 running = self._service.generate(
-                    head.request_id, prompt, params, inputs, sampling.n, head.priority
+                    head.request_id,
+                    prompt,
+                    params,
+                    inputs,
+                    sampling.n,
+                    head.priority,
+                    head.scope_fp,
                 )
                 async with aclosing(running) as batches:
                     async for batch in batches:
                         yield [event for progress in batch for event in events.of(progress)]
 
     def _prepare(self, head: GenerateHead, files: MediaFiles) -> tuple[Prompt, list[MediaInputs]]:
-        items, inputs = self._media.read(head.media_parts(), files)
+        items, inputs = self._media.read(head.media_parts(), files, head.scope_fp)
         return self._prompts.build(head.messages, items), inputs
 
 

@@ -16,6 +16,7 @@ from chiasm_contract.api import identity_fields
 from chiasm_contract.api.engine import Engine
 from chiasm_contract.api.fields import (
     ApiModel,
+    DnsName,
     IntOrPercent,
     Quantity,
     at_least,
@@ -25,6 +26,7 @@ from chiasm_contract.api.fields import (
 from chiasm_contract.api.modalities import Modalities
 from chiasm_contract.api.pod_template import PodTemplate
 from chiasm_contract.api.status import Status
+from chiasm_contract.api.tenants import Tenants
 from chiasm_contract.api.tiers import Tiers
 from chiasm_contract.api.vision import Vision
 from chiasm_contract.builtin_models import builtin_models
@@ -32,9 +34,6 @@ from chiasm_contract.messages import MEDIA_NAMES
 
 MAX_NAME_LENGTH = 48
 
-DnsName = Annotated[
-    str, StringConstraints(max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")
-]
 RelativePath = Annotated[str, StringConstraints(max_length=512)]
 _RELATIVE = rule(
     "!self.startsWith('/') && !self.split('/').exists(part, part == '..')",
@@ -322,6 +321,7 @@ class Spec(ApiModel):
     resources: Resources = Resources()
     replicas: int = Field(default=1, ge=0, le=1000, description="Pods that serve the model.")
     media: Media = Media()
+    tenants: Tenants | None = None
     rollout: Rollout = Rollout()
     config: Config = Config()
     observability: Observability = Observability()

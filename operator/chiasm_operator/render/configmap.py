@@ -15,6 +15,7 @@ from chiasm_contract.fingerprint import Value
 from chiasm_contract.tiers import BlockService, BlockTiers, DiskTier, ValkeyTier
 from pydantic import BaseModel, ValidationError
 
+from chiasm_operator.render import tenants
 from chiasm_operator.render.target import Target
 from chiasm_operator.resource import InvalidSpec
 
@@ -134,6 +135,7 @@ def sidecar_config(target: Target) -> SidecarConfig:
         expected_identity=expected_identity(target),
         access_log=spec.observability.access_log,
         tiers=block_tiers(spec.tiers),
+        tenants=tenants.config(target),
     )
 
 

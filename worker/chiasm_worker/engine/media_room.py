@@ -1,8 +1,8 @@
 """How many bytes of processed media all requests may hold at once.
 
 A processed picture is many times its file: a few dozen large ones would end the process. Requests
-that bring the same picture share one copy, so it is counted once. A request that holds nothing yet
-else is let in whatever it brings: the limits on media per request bound that.
+of one scope that bring the same picture share one copy, so it is counted once. While nothing is
+held, a request is let in whatever it brings: the limits on media per request bound that.
 
 Must not know: HTTP, torch. Use from one thread.
 """

@@ -20,6 +20,7 @@ from contextlib import contextmanager
 
 import torch
 from chiasm_contract.errors import InvalidRequest, Overloaded, Unavailable
+from chiasm_contract.fingerprint import SHARED_SCOPE_FP
 
 from chiasm_worker.engine.encoding import EncoderInputs
 from chiasm_worker.engine.engine import Engine, Progress
@@ -119,6 +120,7 @@ class EngineService:
         inputs: Sequence[EncoderInputs],
         num_choices: int = 1,
         priority: int = 0,
+        scope_fp: str = SHARED_SCOPE_FP,
     ) -> AsyncGenerator[list[Progress]]:
         """Batches of progress, the last of which holds the end of the last choice, or a failure.
 
@@ -134,6 +136,7 @@ class EngineService:
                 params,
                 choice,
                 priority,
+                scope_fp,
             )
             for choice in range(num_choices)
         )

@@ -1,6 +1,7 @@
 """From canonical pixels to what the model's encoder takes, by transformers' own processors.
 
-Requests that hold the same item at the same time share one copy of its inputs.
+Requests of one scope that hold the same item at the same time share one copy of its inputs; those
+of another would notice by their time that it was there.
 
 Must not know: prompts, batches.
 """
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from chiasm_contract.fingerprint import SHARED_SCOPE_FP
 from transformers.video_utils import VideoMetadata
 
 from chiasm_worker.kvcache.prefix_cache import MediaIdentity
@@ -68,34 +70,37 @@ class MediaPreparer:
         self._model = model
         self._processor: Any = model.processor
         self._options = resolved_options(self._processor)
-        self._live: weakref.WeakValueDictionary[tuple[bytes, int], MediaInputs] = (
+        self._live: weakref.WeakValueDictionary[tuple[str, bytes, int], MediaInputs] = (
             weakref.WeakValueDictionary()
         )
         self._lock = threading.Lock()
 
-    def image(self, image: CanonicalImage, num_images: int = 1) -> MediaInputs:
+    def image(
+        self, image: CanonicalImage, num_images: int = 1, scope_fp: str = SHARED_SCOPE_FP
+    ) -> MediaInputs:
         """The inputs of one of a prompt's `num_images` pictures."""
         variant = self._model.family.variant(num_images)
-        return self._shared(image.digest, variant, lambda: self._image(image, num_images))
+        key = (scope_fp, image.digest, variant)
+        return self._shared(key, lambda: self._image(image, num_images))
 
-    def video(self, video: CanonicalVideo) -> MediaInputs:
+    def video(self, video: CanonicalVideo, scope_fp: str = SHARED_SCOPE_FP) -> MediaInputs:
         """The inputs of a video's frames."""
-        return self._shared(video.digest, 1, lambda: self._video(video))
+        return self._shared((scope_fp, video.digest, 1), lambda: self._video(video))
 
-    def audio(self, audio: CanonicalAudio) -> MediaInputs:
+    def audio(self, audio: CanonicalAudio, scope_fp: str = SHARED_SCOPE_FP) -> MediaInputs:
         """The inputs of a sound."""
-        return self._shared(audio.digest, 1, lambda: self._audio(audio))
+        return self._shared((scope_fp, audio.digest, 1), lambda: self._audio(audio))
 
     def _shared(
-        self, digest: bytes, variant: int, process: Callable[[], MediaInputs]
+        self, key: tuple[str, bytes, int], process: Callable[[], MediaInputs]
     ) -> MediaInputs:
-        """The inputs, processed unless a live request already holds them."""
+        """The inputs, processed unless a live request of its scope already holds them."""
         with self._lock:
-            inputs = self._live.get((digest, variant))
+            inputs = self._live.get(key)
         if inputs is None:
             inputs = process()
             with self._lock:
-                inputs = self._live.setdefault((digest, variant), inputs)
+                inputs = self._live.setdefault(key, inputs)
         return inputs
 
     def _image(self, image: CanonicalImage, num_images: int) -> MediaInputs:
