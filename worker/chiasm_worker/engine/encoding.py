@@ -9,6 +9,7 @@ Must not know: how work is chosen, prompts, text.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping, Sequence
 
@@ -20,8 +21,20 @@ from chiasm_worker.models.base import BatchingEncoder, EncodedBatch, LoadedModel
 from chiasm_worker.sched.budget import encoder_tokens
 from chiasm_worker.sched.scheduler import EncodeJob
 
+logger = logging.getLogger(__name__)
+
 # What the processor made of one media item, by input name.
 EncoderInputs = Mapping[str, torch.Tensor]
+
+
+class EncodingError(Exception):
+    """One item that the encoder failed on, by itself; the cause says why."""
+
+    def __init__(self, job: EncodeJob) -> None:
+        super().__init__(
+            f"The encoder failed on media item {job.span_index} of {job.request.request_id}."
+        )
+        self.job = job
 
 
 class Encoding:
@@ -39,13 +52,29 @@ class Encoding:
         self.seconds = 0.0
 
     def run(self, jobs: Sequence[EncodeJob], media: Mapping[str, Sequence[EncoderInputs]]) -> None:
-        """Write the outputs of `jobs`; `media` has the inputs by request id and span."""
+        """Write the outputs of `jobs`; `media` has the inputs by request id and span.
+
+        Raises: EncodingError naming one that the encoder fails on; any of them may be unwritten.
+        """
         batches: dict[object, list[EncodeJob]] = {}
         for job in jobs:
             inputs = media[job.request.request_id][job.span_index]
             batches.setdefault(self._shape(job, inputs), []).append(job)
         for batch in batches.values():
-            self._run(batch, [media[job.request.request_id][job.span_index] for job in batch])
+            self._run_or_name(
+                batch, [media[job.request.request_id][job.span_index] for job in batch]
+            )
+
+    def _run_or_name(self, batch: Sequence[EncodeJob], inputs: Sequence[EncoderInputs]) -> None:
+        """Run a batch; if it fails, one by one, so that only what fails by itself is to blame."""
+        try:
+            self._run(batch, inputs)
+        except Exception as error:
+            if len(batch) == 1:
+                raise EncodingError(batch[0]) from error
+            logger.warning("%d media items are encoded one by one: %r", len(batch), error)
+            for job, each in zip(batch, inputs, strict=True):
+                self._run_or_name([job], [each])
 
     def _shape(self, job: EncodeJob, inputs: EncoderInputs) -> object:
         """Jobs of equal shape share a batch."""

@@ -212,11 +212,17 @@ class Scheduler:
                 request.token_ids.append(tokens[request.request_id])
 
     def abandon(self, batch: ScheduledBatch) -> None:
-        """Undo the promises of a step that failed: outputs never written must not be found."""
+        """Undo the promises of a step that failed, so that its requests may be scheduled again.
+
+        Outputs never written must not be found, and whoever holds one starts over. What else the
+        step would have changed is unchanged: tokens that were not computed are still missing.
+        """
+        lost = {block_id for job in batch.encodes for block_id in job.handle.block_ids}
         for job in batch.encodes:
-            held = job.request.media.pop(job.span_index, None)
-            if held is not None:
-                self._media_cache.take_back(held)
+            self._media_cache.forget(job.handle)
+        for request in list(self._running):
+            if any(not lost.isdisjoint(handle.block_ids) for handle in request.media.values()):
+                self._preempt(request)
 
     def check(self) -> None:
         """Raise InvariantError unless every hold on a block is that of one request's books.
