@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from chiasm_contract.config import EngineLimits, WorkerConfig
-from chiasm_contract.messages import FinishEvent, TokenEvent
+from chiasm_contract.messages import ErrorEvent, FinishEvent, TokenEvent
+from chiasm_worker.engine.answer import Answer, Piece
+from chiasm_worker.engine.sampler import SampledToken
 
 from tests.worker.server.running_worker import Worker, body, events, serving, until
 
@@ -59,6 +62,34 @@ async def test_choices_interleave_and_the_last_brings_the_usage(
     assert alone[-1].usage.prompt_tokens == usage.prompt_tokens
     assert worker.state.serving is not None
     assert worker.state.serving.service.engine.runner.num_encode_calls == 1
+
+
+@pytest.mark.parametrize("failing", [(1,), (0, 2), (0, 1, 2)], ids=str)
+async def test_the_first_choice_that_fails_ends_the_answer(
+    failing: tuple[int, ...], worker: Worker, monkeypatch: pytest.MonkeyPatch
+):
+    """The fault: an error for each choice that fails, or tokens of the others behind it."""
+    assert worker.state.serving is not None
+    service = worker.state.serving.service
+    push = Answer.push
+    choices: dict[int, int] = {}
+    count = itertools.count()
+
+    def fragile(answer: Answer, token: SampledToken) -> Piece:
+        choice = choices.setdefault(id(answer), len(choices))
+        # One token of the first choice, then three steps of all: the fifth step fails.
+        if next(count) >= 10 and choice in failing:
+            raise RuntimeError("no such character")
+        return push(answer, token)
+
+    monkeypatch.setattr(Answer, "push", fragile)
+    answer = events(await worker.generate("hello", n=3, **SAMPLED))
+    assert [isinstance(event, ErrorEvent) for event in answer] == [False] * (len(answer) - 1) + [
+        True
+    ]
+    assert len(answer) == 10 + failing[0] + 1
+    await until(lambda: not service.engine.has_requests and not service._num_inside)
+    assert (service.engine.pool.num_used, len(service._waiters)) == (0, 0)
 
 
 async def test_more_choices_than_places_are_never_possible(worker: Worker):
