@@ -138,7 +138,7 @@ async def test_min_tokens_beyond_the_models_length_is_refused(worker: Worker):
 
 async def test_every_field_reaches_the_engine(worker: Worker):
     """Each field alone changes the answer, or how it ends, against the same request without it."""
-    plain = events(await worker.generate("hello", **{**SAMPLED, "max_tokens": 30}))
+    plain = events(await worker.generate("hello", **{**SAMPLED, "max_tokens": 90}))
     spoken = [e.token_ids[0] for e in plain if isinstance(e, TokenEvent)]
     short = texts(events(await worker.generate("hello", **SAMPLED)))[0]
     middle = next(part for part in short[1:].split("\ufffd") if part)
@@ -149,7 +149,7 @@ async def test_every_field_reaches_the_engine(worker: Worker):
         "stop_token_ids": (spoken[4],),
     }  # fmt: skip
     for field, value in fields.items():
-        wishes = {**SAMPLED, "max_tokens": 30, field: value}
+        wishes = {**SAMPLED, "max_tokens": 90, field: value}
         assert events(await worker.generate("hello", **wishes))[:-1] != plain[:-1], field
     stopped = events(await worker.generate("hello", **SAMPLED, stop=(middle,)))
     kept = events(
