@@ -30,6 +30,7 @@ from chiasm_worker.kvcache.prefix_cache import find_prefix
 from chiasm_worker.request import FinishReason, Prompt, Request, RequestStatus
 from chiasm_worker.sched.budget import StepBudget, encoder_tokens
 from chiasm_worker.sched.policy import RankedQueue, rank, rank_beside
+from chiasm_worker.sched.refusal import Refusal
 from chiasm_worker.sched.spans import chunk_end, needed_together, whole_prefix_blocks
 
 
@@ -117,6 +118,7 @@ class Scheduler:
         self._waiting = RankedQueue()
         self._running = RankedQueue()
         self._num_arrived = 0
+        self._refusal: Refusal | None = None
         self.counters = SchedulerCounters()
 
     @property
@@ -260,9 +262,15 @@ class Scheduler:
             request = self._waiting.peek()
             if request is None:
                 return
+            if self._refusal is not None and self._refusal.still_holds(request, self._pool):
+                return
             hits = self._attach_prefix(request)
-            if self._place(request, budget, batch) is not Placed.YES:
+            placed = self._place(request, budget, batch)
+            if placed is not Placed.YES:
                 self._give_back(request, was_used=False)
+                if placed is Placed.NO_ROOM:
+                    caching = self._limits.prefix_caching
+                    self._refusal = Refusal.of(request, self._pool, prefix_caching=caching)
                 return
             self.counters.prefix_hit_tokens += hits
             self.counters.prefix_query_tokens += len(request.token_ids)
