@@ -44,6 +44,19 @@ def test_one_request_alone_is_let_in_whatever_it_brings():
     assert room.num_bytes == 0
 
 
+@pytest.mark.parametrize("held", [100, 101, 500])
+def test_who_brings_nothing_new_is_let_in_however_much_is_held(held: int):
+    """The fault: words, or the very picture that is here, refused beside one large request."""
+    room = MediaRoom(100)
+    with ExitStack() as stack:
+        for sizes in ({b"a": held}, {}, {b"a": held}):
+            stack.enter_context(room.hold(sizes, 1))
+        with pytest.raises(Overloaded, match="this request brings 1 more"):
+            stack.enter_context(room.hold({b"a": held, b"b": 1}, 1))
+        assert room.num_bytes == held
+    assert room.num_bytes == 0
+
+
 def test_a_request_that_fails_gives_its_room_back():
     room = MediaRoom(100)
     with pytest.raises(RuntimeError), room.hold({A: 50}, 1):

@@ -9,6 +9,7 @@ Must not know: how work is chosen, prompts, text.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -21,6 +22,7 @@ from chiasm_worker.models.base import BatchingEncoder, EncodedBatch, LoadedModel
 from chiasm_worker.sched.budget import encoder_tokens
 from chiasm_worker.sched.scheduler import EncodeJob
 
+<<<<<<< HEAD
 Tensors = Mapping[str, torch.Tensor]
 
 
@@ -39,6 +41,22 @@ class EncoderInputs(Protocol):
     def tensors(self) -> Mapping[str, torch.Tensor]:
         """By the names under which the model takes them."""
         ...
+=======
+logger = logging.getLogger(__name__)
+
+# What the processor made of one media item, by input name.
+EncoderInputs = Mapping[str, torch.Tensor]
+>>>>>>> mend-engine
+
+
+class EncodingError(Exception):
+    """One item that the encoder failed on, by itself; the cause says why."""
+
+    def __init__(self, job: EncodeJob) -> None:
+        super().__init__(
+            f"The encoder failed on media item {job.span_index} of {job.request.request_id}."
+        )
+        self.job = job
 
 
 class Encoding:
@@ -56,13 +74,38 @@ class Encoding:
         self.seconds = 0.0
 
     def run(self, jobs: Sequence[EncodeJob], media: Mapping[str, Sequence[EncoderInputs]]) -> None:
+<<<<<<< HEAD
         """Write the outputs of `jobs`; `media` has the inputs by request id and span."""
         batches: dict[object, list[tuple[EncodeJob, Tensors]]] = {}
+=======
+        """Write the outputs of `jobs`; `media` has the inputs by request id and span.
+
+        Raises: EncodingError naming one that the encoder fails on; any of them may be unwritten.
+        """
+        batches: dict[object, list[EncodeJob]] = {}
+>>>>>>> mend-engine
         for job in jobs:
             inputs = media[job.request.request_id][job.span_index].tensors()
             batches.setdefault(self._shape(job, inputs), []).append((job, inputs))
         for batch in batches.values():
+<<<<<<< HEAD
             self._run([job for job, _ in batch], [inputs for _, inputs in batch])
+=======
+            self._run_or_name(
+                batch, [media[job.request.request_id][job.span_index] for job in batch]
+            )
+
+    def _run_or_name(self, batch: Sequence[EncodeJob], inputs: Sequence[EncoderInputs]) -> None:
+        """Run a batch; if it fails, one by one, so that only what fails by itself is to blame."""
+        try:
+            self._run(batch, inputs)
+        except Exception as error:
+            if len(batch) == 1:
+                raise EncodingError(batch[0]) from error
+            logger.warning("%d media items are encoded one by one: %r", len(batch), error)
+            for job, each in zip(batch, inputs, strict=True):
+                self._run_or_name([job], [each])
+>>>>>>> mend-engine
 
     def _shape(self, job: EncodeJob, inputs: Tensors) -> object:
         """Jobs of equal shape share a batch."""
