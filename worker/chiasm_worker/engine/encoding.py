@@ -22,7 +22,8 @@ from chiasm_worker.models.base import BatchingEncoder, EncodedBatch, LoadedModel
 from chiasm_worker.sched.budget import encoder_tokens
 from chiasm_worker.sched.scheduler import EncodeJob
 
-<<<<<<< HEAD
+logger = logging.getLogger(__name__)
+
 Tensors = Mapping[str, torch.Tensor]
 
 
@@ -41,12 +42,6 @@ class EncoderInputs(Protocol):
     def tensors(self) -> Mapping[str, torch.Tensor]:
         """By the names under which the model takes them."""
         ...
-=======
-logger = logging.getLogger(__name__)
-
-# What the processor made of one media item, by input name.
-EncoderInputs = Mapping[str, torch.Tensor]
->>>>>>> mend-engine
 
 
 class EncodingError(Exception):
@@ -74,28 +69,18 @@ class Encoding:
         self.seconds = 0.0
 
     def run(self, jobs: Sequence[EncodeJob], media: Mapping[str, Sequence[EncoderInputs]]) -> None:
-<<<<<<< HEAD
-        """Write the outputs of `jobs`; `media` has the inputs by request id and span."""
-        batches: dict[object, list[tuple[EncodeJob, Tensors]]] = {}
-=======
         """Write the outputs of `jobs`; `media` has the inputs by request id and span.
 
         Raises: EncodingError naming one that the encoder fails on; any of them may be unwritten.
         """
-        batches: dict[object, list[EncodeJob]] = {}
->>>>>>> mend-engine
+        batches: dict[object, list[tuple[EncodeJob, Tensors]]] = {}
         for job in jobs:
             inputs = media[job.request.request_id][job.span_index].tensors()
             batches.setdefault(self._shape(job, inputs), []).append((job, inputs))
         for batch in batches.values():
-<<<<<<< HEAD
-            self._run([job for job, _ in batch], [inputs for _, inputs in batch])
-=======
-            self._run_or_name(
-                batch, [media[job.request.request_id][job.span_index] for job in batch]
-            )
+            self._run_or_name([job for job, _ in batch], [inputs for _, inputs in batch])
 
-    def _run_or_name(self, batch: Sequence[EncodeJob], inputs: Sequence[EncoderInputs]) -> None:
+    def _run_or_name(self, batch: Sequence[EncodeJob], inputs: Sequence[Tensors]) -> None:
         """Run a batch; if it fails, one by one, so that only what fails by itself is to blame."""
         try:
             self._run(batch, inputs)
@@ -105,7 +90,6 @@ class Encoding:
             logger.warning("%d media items are encoded one by one: %r", len(batch), error)
             for job, each in zip(batch, inputs, strict=True):
                 self._run_or_name([job], [each])
->>>>>>> mend-engine
 
     def _shape(self, job: EncodeJob, inputs: Tensors) -> object:
         """Jobs of equal shape share a batch."""

@@ -1,14 +1,9 @@
 """How many bytes of processed media all requests may hold at once.
 
 A processed picture is many times its file: a few dozen large ones would end the process. Requests
-<<<<<<< HEAD
-of one scope that bring the same picture share one copy, so it is counted once. While nothing is
-held, a request is let in whatever it brings: the limits on media per request bound that.
-=======
-that bring the same picture share one copy, so it is counted once. A request that brings nothing new
-is always let in, and so is the first to bring anything, whatever its size: the limits on media per
-request bound that.
->>>>>>> mend-engine
+of one scope that bring the same picture share one copy, so it is counted once. A request that
+brings nothing new is always let in, and so is the first to bring anything, whatever its size: the
+limits on media per request bound that.
 
 Must not know: HTTP, torch. Use from one thread.
 """
@@ -40,14 +35,9 @@ class MediaRoom:
 
         Raises: Overloaded when too much is held by others.
         """
-<<<<<<< HEAD
         new = {key: size for key, size in sizes_bytes.items() if key not in self._holders}
         new_bytes = sum(new.values())
-        if self.num_bytes and self.num_bytes + new_bytes > self.max_bytes:
-=======
-        new_bytes = sum(size for digest, size in sizes_bytes.items() if digest not in self._holders)
         if new_bytes and self.num_bytes and self.num_bytes + new_bytes > self.max_bytes:
->>>>>>> mend-engine
             raise Overloaded(
                 f"Media of other requests hold {self.num_bytes} of {self.max_bytes} bytes and "
                 f"this request brings {new_bytes} more. Try again later, ask another replica or "
