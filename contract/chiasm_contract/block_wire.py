@@ -29,7 +29,7 @@ from chiasm_contract.block_guard import (
     Outcome,
     Verdict,
 )
-from chiasm_contract.block_record import FINGERPRINT_BYTES
+from chiasm_contract.block_record import FINGERPRINT_BYTES, MALFORMED_REASONS
 from chiasm_contract.fingerprint import Value
 
 MAX_FRAME_BYTES = 2**22
@@ -87,12 +87,7 @@ DETAILS = (
     "busy",
     "dropped",
     "retired",
-    "short",
-    "header_crc",
-    "magic",
-    "schema",
-    "kind",
-    "trailer",
+    *MALFORMED_REASONS,
     *REJECT_FIELDS,
     *QUARANTINE_REASONS,
 )
