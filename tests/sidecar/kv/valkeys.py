@@ -43,7 +43,6 @@ class Way:
     target_port: int
     port: int = 0
     held: bool = False
-    num_connections: int = 0
     _free: asyncio.Event = field(default_factory=asyncio.Event)
     _writers: set[asyncio.StreamWriter] = field(default_factory=set)
 
@@ -60,18 +59,17 @@ class Way:
             writer.transport.abort()
 
     async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.num_connections += 1
         back, forth = await asyncio.open_connection("127.0.0.1", self.target_port)
         self._writers |= {writer, forth}
         try:
-            with contextlib.suppress(ConnectionError):
-                async with asyncio.TaskGroup() as both:
-                    both.create_task(self._pump(reader, forth, False))
-                    both.create_task(self._pump(back, writer, True))
+            async with asyncio.TaskGroup() as both:
+                both.create_task(self._pump(reader, forth, False))
+                both.create_task(self._pump(back, writer, True))
+        except* OSError:
+            pass  # one end has gone
         finally:
             self._writers -= {writer, forth}
-            for each in (writer, forth):
-                each.close()
+            forth.close()
 
     async def _pump(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, back: bool
@@ -91,9 +89,10 @@ async def way_to(port: int, context: ssl.SSLContext | None = None) -> AsyncItera
     tasks: set[asyncio.Task[None]] = set()
 
     def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.get_running_loop().create_task(suppressed(way.carry(reader, writer)))
+        task = asyncio.get_running_loop().create_task(way.carry(reader, writer))
         tasks.add(task)
         task.add_done_callback(tasks.discard)
+        task.add_done_callback(lambda _: writer.close())
 
     server = await asyncio.start_server(connected, "127.0.0.1", 0, ssl=context)
     way.port = server.sockets[0].getsockname()[1]
@@ -106,12 +105,6 @@ async def way_to(port: int, context: ssl.SSLContext | None = None) -> AsyncItera
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def suppressed(call: object) -> None:
-    """Connections that end in any way are no fault of a test."""
-    with contextlib.suppress(Exception):
-        await call  # type: ignore[misc]
 
 
 def certificates(folder: Path) -> tuple[ssl.SSLContext, Path]:
