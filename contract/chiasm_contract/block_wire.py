@@ -104,7 +104,7 @@ class Hello(BaseModel):
     compute_fp: str = Field(pattern="^[0-9a-f]{64}$")
     repr_fp: str = Field(pattern="^[0-9a-f]{64}$")
     fields: dict[str, Value] = Field(description="The manifest behind both digests.")
-    payload_bytes: int = Field(ge=1)
+    payload_bytes: int = Field(ge=1, le=2**31)
 
 
 class Welcome(BaseModel):

@@ -184,6 +184,9 @@ RECORDS = st.sampled_from(
         *[written(repr_fp=b"x" * 32), written(scope=b"x" * 16), written(block_key=b"x" * 32)],
         *[written(b"short"), written(checksum=5), b"", b"no record", written()[:-1]],
         written()[:-TRAILER_BYTES] + written(generation=9)[-TRAILER_BYTES:],
+        # Only the crc32 tells: another number of tokens, another kind.
+        *[written()[:at] + b"\2" + written()[at + 1 :] for at in (6, 8, 9)],
+        written()[:6] + b"\1" + written()[7:],
     ]
 )
 

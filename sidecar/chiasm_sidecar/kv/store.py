@@ -125,14 +125,18 @@ class BlockStore:
         """Judge what a tier gave; returns what is still missing."""
         place = level.tier.place
         given = [record for record in records if record]
-        there = [i for i, record in zip(missing, records, strict=True) if record]
         if not given:
             return missing
-        verdicts = self._judge("get_kv", place, namespace, [keys[i] for i in there], given)
-        if len(given) == len(keys) and verdicts.count(USE) == len(keys):
-            reading.verdicts, reading.records = verdicts, list(given)
-            reading.places = [place] * len(keys)
-            return []
+        if len(given) == len(keys):
+            verdicts = self._judge("get_kv", place, namespace, keys, given)
+            if verdicts.count(USE) == len(keys):
+                reading.verdicts, reading.records = verdicts, list(given)
+                reading.places = [place] * len(keys)
+                return []
+            there = missing
+        else:
+            there = [i for i, record in zip(missing, records, strict=True) if record]
+            verdicts = self._judge("get_kv", place, namespace, [keys[i] for i in there], given)
         for i, record, verdict in zip(there, given, verdicts, strict=True):
             reading.verdicts[i] = verdict
             if verdict.outcome is Outcome.USE:
@@ -142,7 +146,12 @@ class BlockStore:
         return [i for i in missing if reading.records[i] is None]
 
     def _judge(
-        self, op: Op, place: Place, namespace: Namespace, keys: list[bytes], records: list[bytes]
+        self,
+        op: Op,
+        place: Place,
+        namespace: Namespace,
+        keys: Sequence[bytes],
+        records: Sequence[bytes],
     ) -> list[Verdict]:
         end = HEADER_BYTES + namespace.shape.payload_bytes
         sums = [xxhash.xxh3_64_intdigest(memoryview(r)[HEADER_BYTES:end]) for r in records]
@@ -192,7 +201,7 @@ class BlockStore:
             return [RETIRED] * len(records)
         headers = [_header(record) for record in records]
         keys = [_NO_KEY if header is None else header.block_key for header in headers]
-        verdicts = self._judge("update_kv", Place.NONE, namespace, keys, list(records))
+        verdicts = self._judge("update_kv", Place.NONE, namespace, keys, records)
         for i in reversed(range(len(records))):  # the first of a chain go last
             header = headers[i]
             if header is not None and verdicts[i].outcome is Outcome.USE:

@@ -164,7 +164,7 @@ async def test_an_older_generation_is_rejected(service: Service) -> None:
             "compute.position.theta is 1000000.0, expected 10000.0",
         ),
         (hello(fields={}), "compute.attention_numerics is missing"),
-        (hello(payload_bytes=2**40), "set tiers.staging_bytes to"),
+        (hello(payload_bytes=2**31), "set tiers.staging_bytes to"),
         (b"{}", "another version"),
         (b"\xff", "another version"),
     ],
