@@ -50,12 +50,12 @@ from chiasm_contract.block_record import (
 from chiasm_contract.fingerprint import Identity, compute_fp, repr_fp
 from chiasm_contract.messages import IdentityReport
 from chiasm_contract.tiers import BlockTiers
-from chiasm_sidecar.kv.level import Level
 from chiasm_sidecar.kv.meters import Meters
 from chiasm_sidecar.kv.namespaces import Namespace, Registry, Release
 from chiasm_sidecar.kv.service import BlockService
 from chiasm_sidecar.kv.store import BlockStore
 from chiasm_sidecar.kv.tiers.host import HostTier
+from chiasm_sidecar.kv.tiers.level import Level
 from chiasm_sidecar.metrics import Metrics
 from reporting import publish
 

@@ -15,7 +15,6 @@ from collections.abc import AsyncIterator, Iterable
 from chiasm_contract.block_record import RecordKind
 from chiasm_contract.tiers import BlockTiers, RecordKindName
 
-from chiasm_sidecar.kv.level import Level
 from chiasm_sidecar.kv.meters import Meters
 from chiasm_sidecar.kv.namespaces import Registry
 from chiasm_sidecar.kv.service import BlockService
@@ -24,6 +23,7 @@ from chiasm_sidecar.kv.store import BlockStore
 from chiasm_sidecar.kv.tiers.base import Tier, TierFailed
 from chiasm_sidecar.kv.tiers.disk import DiskTier
 from chiasm_sidecar.kv.tiers.host import HostTier
+from chiasm_sidecar.kv.tiers.level import Level
 from chiasm_sidecar.kv.tiers.valkey import ValkeyTier
 from chiasm_sidecar.kv.upkeep import sweep
 from chiasm_sidecar.metrics import Metrics
@@ -52,8 +52,7 @@ async def block_service(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for level in levels:
-            await level.tier.close()
+        await store.close()
 
 
 def _levels(settings: BlockTiers, meters: Meters) -> list[Level]:

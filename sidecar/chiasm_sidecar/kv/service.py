@@ -88,7 +88,7 @@ class BlockService:
         kind, call, body = await _read(reader)
         if kind is not wire.Kind.HELLO:
             raise ValueError(f"a connection begins with HELLO, not with {kind.name}")
-        session = self._greet(body)
+        session = await self._greet(body)
         if isinstance(session, str):
             self._meters.refused()
             log.warning("a worker is refused", extra={"fields": {"detail": session}})
@@ -106,7 +106,7 @@ class BlockService:
             if self._served is writer:
                 self._served = None
 
-    def _greet(self, body: memoryview) -> Session | str:
+    async def _greet(self, body: memoryview) -> Session | str:
         """The session of a worker that may use the service, or why it may not."""
         try:
             hello = wire.Hello.model_validate_json(bytes(body))
@@ -120,7 +120,9 @@ class BlockService:
         settings = self._settings
         slot_bytes = record_bytes(hello.payload_bytes)
         try:
-            staging = Staging(settings.staging_path, settings.staging_bytes, slot_bytes)
+            staging = await asyncio.to_thread(  # claiming gigabytes takes a while
+                Staging, settings.staging_path, settings.staging_bytes, slot_bytes
+            )
         except (OSError, ValueError) as error:
             return f"The staging file cannot be made: {error}"
         release = Release(hello.compute_fp, hello.repr_fp, hello.payload_bytes, hello.fields)

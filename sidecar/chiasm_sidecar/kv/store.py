@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import xxhash
@@ -25,9 +25,9 @@ from chiasm_contract.block_record import (
 )
 from chiasm_contract.block_wire import Tier as Place
 
-from chiasm_sidecar.kv.level import Level
 from chiasm_sidecar.kv.meters import Meters, Op, place_name
 from chiasm_sidecar.kv.namespaces import Namespace, Registry, Release, State
+from chiasm_sidecar.kv.tiers.level import Level
 
 log = logging.getLogger("chiasm.sidecar.kv")
 
@@ -137,12 +137,15 @@ class BlockStore:
         else:
             there = [i for i, record in zip(missing, records, strict=True) if record]
             verdicts = self._judge("get_kv", place, namespace, [keys[i] for i in there], given)
+        bad = []
         for i, record, verdict in zip(there, given, verdicts, strict=True):
             reading.verdicts[i] = verdict
             if verdict.outcome is Outcome.USE:
                 reading.records[i], reading.places[i] = record, place
             else:
-                self._expel(level, namespace, keys[i], record, verdict)
+                bad.append((keys[i], record, verdict))
+        if bad:
+            self._expel(level, namespace, bad)
         return [i for i in missing if reading.records[i] is None]
 
     def _judge(
@@ -161,25 +164,38 @@ class BlockStore:
         return verdicts
 
     def _expel(
-        self, level: Level, namespace: Namespace, key: bytes, record: bytes, verdict: Verdict
+        self, level: Level, namespace: Namespace, bad: list[tuple[bytes, bytes, Verdict]]
     ) -> None:
-        """Take a record out that is not of use; the reader does not wait for that."""
-        if verdict.outcome is Outcome.QUARANTINE:
-            self._meters.quarantined(len(record))
+        """Take out what is not of use: (key, record, verdict); the reader does not wait for it."""
+        for _, record, verdict in bad:
+            if verdict.outcome is Outcome.QUARANTINE:
+                self._meters.quarantined(len(record))
+        key, _, verdict = bad[0]
         words = {
             "tier": place_name(level.tier.place),
             "namespace": namespace.name,
-            "key": key.hex(),
+            "num_records": len(bad),
+            "first_key": key.hex(),
             "outcome": verdict.outcome.name.lower(),
             "detail": verdict.detail,
         }
-        log.warning("a record is removed", extra={"fields": words})
-        self._do_later(level.drop(namespace, key))
-
-    def _do_later(self, chore: Coroutine[None, None, None]) -> None:
+        log.warning("records are removed", extra={"fields": words})
+        chore = self._drop_all(level, namespace, [key for key, _, _ in bad])
         task = asyncio.get_running_loop().create_task(chore)
         self._chores.add(task)
         task.add_done_callback(self._chores.discard)
+
+    async def _drop_all(self, level: Level, namespace: Namespace, keys: list[bytes]) -> None:
+        for key in keys:
+            await level.drop(namespace, key)
+
+    async def close(self) -> None:
+        """End what happens beside requests, and every tier."""
+        for chore in self._chores:
+            chore.cancel()
+        await asyncio.gather(*self._chores, return_exceptions=True)
+        for level in self.levels:
+            await level.tier.close()
 
     async def learn(self, namespace: Namespace, keys: Sequence[bytes], reading: Reading) -> None:
         """After an answer: what was of use stays longer, and comes nearer."""

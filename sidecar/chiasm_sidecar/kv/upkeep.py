@@ -11,10 +11,10 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
-from chiasm_sidecar.kv.level import Level
 from chiasm_sidecar.kv.meters import place_name
 from chiasm_sidecar.kv.namespaces import Registry
 from chiasm_sidecar.kv.tiers.base import TierFailed
+from chiasm_sidecar.kv.tiers.level import Level
 
 log = logging.getLogger("chiasm.sidecar.kv")
 
@@ -29,7 +29,10 @@ async def sweep(
     pause_seconds: float = PAUSE_SECONDS,
     retry_seconds: float = _RETRY_SECONDS,
 ) -> None:
-    """Return when all that is retired is swept."""
+    """Return when all that is retired is swept, now or by a process of before."""
+    for level in levels:
+        for prefix in level.tier.tombstones():
+            await _swept([level], prefix, pause_seconds)
     while retired := registry.retired():
         for prefix in retired:
             if await _swept(levels, prefix, pause_seconds):

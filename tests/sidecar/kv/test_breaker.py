@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chiasm_sidecar.kv.breaker import Breaker
+from chiasm_sidecar.kv.tiers.breaker import Breaker
 from hypothesis import given
 from hypothesis import strategies as st
 

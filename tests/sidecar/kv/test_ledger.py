@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from chiasm_contract.block_record import RecordKind
-from chiasm_sidecar.kv.ledger import KIND_COST, Ledger
+from chiasm_sidecar.kv.tiers.ledger import KIND_COST, Ledger
 from hypothesis import given
 from hypothesis import strategies as st
 

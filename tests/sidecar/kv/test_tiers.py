@@ -334,3 +334,25 @@ async def test_a_retired_release_is_neither_read_nor_written_and_swept_everywher
     await until(stored(third, "host", 1))
     assert await root.exists(f"chiasm:kv:{NAMESPACE.name}:{key(0).hex()}") == 0
     assert not place(tmp_path, 0).exists()
+
+
+async def test_a_sweep_that_a_killed_process_began_is_ended_by_the_next(
+    start_service: StartService, tmp_path: Path
+) -> None:
+    first = await start_service(disk=disk(tmp_path))
+    await until(opened(first))
+    worker = await first.worker()
+    await worker.store(*map(record, range(4)))
+    await until(stored(first, "disk", 4))
+    await first.stop()
+    (tmp_path / "disk" / ".retired" / NAMESPACE.name).touch()
+
+    second = await start_service(host_bytes=0, disk=disk(tmp_path))
+    await until(opened(second))
+    worker = await second.worker()
+    assert [each.verdict for each in await worker.chain(*keys(2))] == [ABSENT] * 2
+
+    async def swept() -> bool:
+        return not await asyncio.to_thread((tmp_path / "disk" / NAMESPACE.name).exists)
+
+    await until(swept)

@@ -17,7 +17,7 @@ class TierFailed(Exception):
 
 
 class Tier(Protocol):
-    """One place for records. Every call but `close` and the last three may raise TierFailed."""
+    """One place for records. Every call that is awaited, but `close`, may raise TierFailed."""
 
     place: Place
 
@@ -41,6 +41,9 @@ class Tier(Protocol):
 
     async def sweep(self, prefix: str, max_records: int) -> int:
         """Remove about so many records of a retired prefix; how many it were, 0: none is left."""
+
+    def tombstones(self) -> Iterable[str]:
+        """Prefixes that are retired here already, whose sweep may not have come to its end."""
 
     async def close(self) -> None:
         """Give back what the tier holds."""

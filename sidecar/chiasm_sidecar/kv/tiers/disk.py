@@ -22,10 +22,10 @@ from chiasm_contract.block_record import Header
 from chiasm_contract.block_wire import Tier as Place
 from chiasm_contract.tiers import DiskTier as DiskSettings
 
-from chiasm_sidecar.kv.ledger import Ledger
 from chiasm_sidecar.kv.namespaces import Namespace, begins
 from chiasm_sidecar.kv.tiers.base import TierFailed
 from chiasm_sidecar.kv.tiers.files import Folder
+from chiasm_sidecar.kv.tiers.ledger import Ledger
 
 log = logging.getLogger("chiasm.sidecar.kv")
 
@@ -82,7 +82,8 @@ class DiskTier:
     async def get_many(self, namespace: Namespace, keys: Sequence[bytes]) -> Sequence[bytes | None]:
         """Read the files that the ledger knows of, several at a time."""
         name = namespace.name
-        there = [i for i, key in enumerate(keys) if self._ready and self._ledger.has(name, key)]
+        closed = not self._ready or self._is_retired(name)
+        there = [i for i, key in enumerate(keys) if not closed and self._ledger.has(name, key)]
         records: list[bytes | None] = [None] * len(keys)
         parts = [there[part::_NUM_THREADS] for part in range(_NUM_THREADS)]
         read = await asyncio.gather(
@@ -143,6 +144,10 @@ class DiskTier:
         """Write the tombstone."""
         self._retired.add(prefix)
         await self._do(self._folder.retire, prefix)
+
+    def tombstones(self) -> Iterable[str]:
+        """Those that were found in the folder, and those set up since."""
+        return tuple(self._retired)
 
     async def sweep(self, prefix: str, max_records: int) -> int:
         """Remove up to so many files, and folders that are empty then."""

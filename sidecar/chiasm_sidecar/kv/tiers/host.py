@@ -8,8 +8,8 @@ from chiasm_contract.block_guard import USE, Outcome, Verdict, judge_rewrite
 from chiasm_contract.block_record import Header, parse_header
 from chiasm_contract.block_wire import Tier as Place
 
-from chiasm_sidecar.kv.ledger import Ledger
 from chiasm_sidecar.kv.namespaces import Namespace, begins
+from chiasm_sidecar.kv.tiers.ledger import Ledger
 
 # Python's own bytes around each record: object, key, entries of dicts and heaps.
 _OVERHEAD_BYTES = 700
@@ -59,6 +59,10 @@ class HostTier:
     async def retire(self, prefix: str) -> None:
         """No put under the prefix succeeds any more."""
         self._retired.add(prefix)
+
+    def tombstones(self) -> Iterable[str]:
+        """Those of this process."""
+        return tuple(self._retired)
 
     async def sweep(self, prefix: str, max_records: int) -> int:
         """Forget up to so many records."""

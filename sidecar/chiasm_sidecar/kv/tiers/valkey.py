@@ -62,6 +62,8 @@ _VERDICTS: Mapping[bytes, Verdict] = {
     b"conflict": Verdict(Outcome.QUARANTINE, "conflict"),
 }
 
+_FAULTS = (RedisError, OSError, EOFError)  # OSError: time-outs and what TLS says too
+
 
 class _PasswordFile(CredentialProvider):
     """Reads the password anew for each connection, so that a rotated one is taken up."""
@@ -123,7 +125,7 @@ class ValkeyTier:
             pipe.getrange(self._record(namespace.name, key), 0, last)
         try:
             retired, *values = await pipe.execute(raise_on_error=False)
-        except (RedisError, OSError, TimeoutError) as error:
+        except _FAULTS as error:
             raise _failed(error) from error
         if isinstance(retired, Exception):
             raise _failed(retired) from retired
@@ -137,7 +139,7 @@ class ValkeyTier:
         arguments: list[bytes | int] = [record, namespace.manifest, self._ttl_seconds]
         try:
             return _VERDICTS[await self._put(keys=keys, args=arguments)]
-        except (RedisError, OSError, TimeoutError) as error:
+        except _FAULTS as error:
             raise _failed(error) from error
 
     async def drop(self, namespace: Namespace, key: bytes) -> None:
@@ -147,6 +149,10 @@ class ValkeyTier:
     async def retire(self, prefix: str) -> None:
         """Set the tombstone."""
         await self._do("SET", f"{self._prefix}:retired:{prefix}", "retired")
+
+    def tombstones(self) -> Iterable[str]:
+        """Whoever set one up sweeps."""
+        return ()
 
     async def sweep(self, prefix: str, max_records: int) -> int:
         """Look through a part of all keys, and remove those under the prefix."""
@@ -182,7 +188,7 @@ class ValkeyTier:
     async def _do(self, *command: object) -> Any:
         try:
             return await self._client.execute_command(*command)  # type: ignore[no-untyped-call]
-        except (RedisError, OSError, TimeoutError) as error:
+        except _FAULTS as error:
             raise _failed(error) from error
 
 

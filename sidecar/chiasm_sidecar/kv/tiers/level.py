@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from chiasm_contract.block_guard import USE, Outcome, Verdict
 from chiasm_contract.block_record import Header, RecordKind
 
-from chiasm_sidecar.kv.breaker import Breaker
 from chiasm_sidecar.kv.meters import Meters, place_name
 from chiasm_sidecar.kv.namespaces import Namespace
 from chiasm_sidecar.kv.tiers.base import Tier, TierFailed
+from chiasm_sidecar.kv.tiers.breaker import Breaker
 
 log = logging.getLogger("chiasm.sidecar.kv")
 
