@@ -243,7 +243,12 @@ METRIC_SPECS: tuple[MetricSpec, ...] = (
     ),
     MetricSpec(
         "chiasm_kv_connections_refused_total", "counter", "connections", "sidecar",
-        "Connections of a worker that is not the admitted one, or that is not admitted yet.",
+        "Connections of a worker that were not served; not_admitted: its pod is not ready yet.",
+        {
+            "reason": (
+                "not_admitted", "incarnation", "identity", "generation", "version", "staging",
+            )
+        },
     ),
     # worker: requests and tokens
     MetricSpec(

@@ -93,9 +93,9 @@ class Meters:
         """A tier failed, or took too long."""
         self._add("chiasm_kv_tier_failures_total", 1, tier=place_name(place))
 
-    def refused(self) -> None:
-        """A connection was refused."""
-        self._add("chiasm_kv_connections_refused_total", 1)
+    def refused(self, reason: str) -> None:
+        """A connection was refused; session.py has the reasons."""
+        self._add("chiasm_kv_connections_refused_total", 1, reason=reason)
 
     def generation(self, engine_gen: int) -> None:
         """The worker's latest generation."""

@@ -21,7 +21,7 @@ from pydantic import ValidationError
 
 from chiasm_sidecar.kv.meters import Meters
 from chiasm_sidecar.kv.namespaces import Release
-from chiasm_sidecar.kv.session import Admitted, Session, SessionEnded, refusal
+from chiasm_sidecar.kv.session import Admitted, Refusal, Session, SessionEnded, refusal
 from chiasm_sidecar.kv.staging import Staging, remove_leftovers
 from chiasm_sidecar.kv.store import BlockStore
 
@@ -89,10 +89,12 @@ class BlockService:
         if kind is not wire.Kind.HELLO:
             raise ValueError(f"a connection begins with HELLO, not with {kind.name}")
         session = await self._greet(body)
-        if isinstance(session, str):
-            self._meters.refused()
-            log.warning("a worker is refused", extra={"fields": {"detail": session}})
-            writer.write(wire.frame(wire.Kind.REFUSED, call, session.encode()))
+        if isinstance(session, Refusal):
+            self._meters.refused(session.reason)
+            # A worker says HELLO before its pod can be ready, so that one is no news.
+            level = logging.INFO if session.reason == "not_admitted" else logging.WARNING
+            log.log(level, "a worker is refused", extra={"fields": {"detail": session.message}})
+            writer.write(wire.frame(wire.Kind.REFUSED, call, session.message.encode()))
             await writer.drain()
             return
         if self._served is not None:
@@ -106,17 +108,18 @@ class BlockService:
             if self._served is writer:
                 self._served = None
 
-    async def _greet(self, body: memoryview) -> Session | str:
+    async def _greet(self, body: memoryview) -> Session | Refusal:
         """The session of a worker that may use the service, or why it may not."""
         try:
             hello = wire.Hello.model_validate_json(bytes(body))
         except ValidationError as error:
-            return f"HELLO is of another version than this sidecar: {error.errors()[0]['loc']}."
-        admitted = self._admitted()
+            words = f"HELLO is of another version than this sidecar: {error.errors()[0]['loc']}."
+            return Refusal("version", words)
         incarnation, engine_gen = self._latest
-        refused = refusal(hello, admitted, engine_gen if hello.incarnation == incarnation else 0)
-        if refused is not None or admitted is None:
-            return refused or "The worker is not admitted."
+        latest_gen = engine_gen if hello.incarnation == incarnation else 0
+        admitted = refusal(hello, self._admitted(), latest_gen)
+        if isinstance(admitted, Refusal):
+            return admitted
         settings = self._settings
         slot_bytes = record_bytes(hello.payload_bytes)
         try:
@@ -124,7 +127,7 @@ class BlockService:
                 Staging, settings.staging_path, settings.staging_bytes, slot_bytes
             )
         except (OSError, ValueError) as error:
-            return f"The staging file cannot be made: {error}"
+            return Refusal("staging", f"The staging file cannot be made: {error}")
         release = Release(hello.compute_fp, hello.repr_fp, hello.payload_bytes, hello.fields)
         self._store.admit(release)
         return Session(

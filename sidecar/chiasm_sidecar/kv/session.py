@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from chiasm_contract import block_wire as wire
 from chiasm_contract.block_guard import UNAVAILABLE, Outcome, Verdict
@@ -27,6 +28,9 @@ from chiasm_sidecar.kv.store import BlockStore, Reading
 
 Admitted = Callable[[], IdentityReport | None]
 Send = Callable[[wire.Kind, bytes], None]
+RefusalReason = Literal[
+    "not_admitted", "incarnation", "identity", "generation", "version", "staging"
+]
 
 _OUTDATED = Verdict(Outcome.REJECT, "generation")
 # Records of one STORE that are copied and judged before the event loop gets its turn.
@@ -38,15 +42,27 @@ class SessionEnded(Exception):
     """This connection is of no use any more; says why."""
 
 
-def refusal(hello: wire.Hello, admitted: IdentityReport | None, latest_gen: int) -> str | None:
-    """Why a worker may not use the service, naming the field; None when it may.
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a connection is not served: a word for counters, and a sentence."""
+
+    reason: RefusalReason
+    message: str
+
+
+def refusal(
+    hello: wire.Hello, admitted: IdentityReport | None, latest_gen: int
+) -> Refusal | IdentityReport:
+    """Why a worker may not use the service, naming the field; the admitted identity when it may.
 
     `latest_gen` is the highest engine_gen heard from the admitted process so far.
     """
     if admitted is None:
-        return "The worker is not admitted yet; say HELLO again when its pod is ready."
+        words = "The worker is not admitted yet; say HELLO again when its pod is ready."
+        return Refusal("not_admitted", words)
     if hello.incarnation != admitted.incarnation:
-        return f"incarnation is {hello.incarnation!r}, expected {admitted.incarnation!r}."
+        words = f"incarnation is {hello.incarnation!r}, expected {admitted.incarnation!r}."
+        return Refusal("incarnation", words)
     report = IdentityReport(
         compute_fp=hello.compute_fp,
         repr_fp=hello.repr_fp,
@@ -55,10 +71,11 @@ def refusal(hello: wire.Hello, admitted: IdentityReport | None, latest_gen: int)
     )
     verdict = judge(admitted.fields, report)
     if not verdict.admitted:
-        return verdict.message
+        return Refusal("identity", verdict.message)
     if hello.engine_gen < latest_gen:
-        return f"engine_gen is {hello.engine_gen}, and was {latest_gen} already."
-    return None
+        words = f"engine_gen is {hello.engine_gen}, and was {latest_gen} already."
+        return Refusal("generation", words)
+    return admitted
 
 
 @dataclass

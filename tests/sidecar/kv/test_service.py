@@ -154,28 +154,29 @@ async def test_an_older_generation_is_rejected(service: Service) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "words"),
+    ("said", "reason", "words"),
     [
-        (hello(incarnation="another"), "incarnation is 'another', expected 'one'"),
-        (hello(compute_fp="0" * 64), "compute_fp is '000"),
-        (hello(repr_fp="0" * 64), "repr_fp is '000"),
+        (hello(incarnation="another"), "incarnation", "is 'another', expected 'one'"),
+        (hello(compute_fp="0" * 64), "identity", "compute_fp is '000"),
+        (hello(repr_fp="0" * 64), "identity", "repr_fp is '000"),
         (
             hello(identity(**{"compute.position.theta": 1e6})),
+            "identity",
             "compute.position.theta is 1000000.0, expected 10000.0",
         ),
-        (hello(fields={}), "compute.attention_numerics is missing"),
-        (hello(payload_bytes=2**31), "set tiers.staging_bytes to"),
-        (b"{}", "another version"),
-        (b"\xff", "another version"),
+        (hello(fields={}), "identity", "compute.attention_numerics is missing"),
+        (hello(payload_bytes=2**31), "staging", "set tiers.staging_bytes to"),
+        (b"{}", "version", "another version"),
+        (b"\xff", "version", "another version"),
     ],
 )
 async def test_another_identity_is_refused_by_the_field(
-    service: Service, said: wire.Hello | bytes, words: str
+    service: Service, said: wire.Hello | bytes, reason: str, words: str
 ) -> None:
     worker = await service.connect()
     assert words in await worker.greet(said)
     assert await worker.ended()
-    assert service.value("chiasm_kv_connections_refused_total") == 1
+    assert service.value("chiasm_kv_connections_refused_total", reason=reason) == 1
     assert service.staging_files() == []
 
 
