@@ -13,6 +13,7 @@ from typing import Literal, TypeVar, get_args
 from pydantic import BaseModel, ConfigDict, Field
 
 from chiasm_contract import names
+from chiasm_contract.tenants import TenantKeys
 from chiasm_contract.tiers import BlockService, BlockTiers
 
 C = TypeVar("C", bound=BaseModel)
@@ -144,6 +145,7 @@ class SidecarConfig(MediaLimits):
     )
     access_log: bool = False
     tiers: BlockTiers | None = Field(default=None, description="None: no block service.")
+    tenants: TenantKeys | None = Field(default=None, description="None: everybody may ask.")
 
 
 def read_config(kind: type[C], path: Path) -> C:

@@ -180,26 +180,40 @@ def flatten(identity: BaseModel) -> dict[str, Value]:
     return fields
 
 
-def _digest(domain: str, identity: _Identity) -> str:
+_DOMAINS: Mapping[type[_Identity], str] = {Compute: "compute", Repr: "repr", Scope: "scope"}
+
+
+def encoded(fields: Compute | Repr | Scope) -> bytes:
+    """The bytes that are digested: the domain's tag, then {field number: value}, both as CBOR."""
+    domain = _DOMAINS[type(fields)]
     numbers = _NUMBERS[domain]
-    encoded = cbor.encode({numbers[name]: value for name, value in flatten(identity).items()})
     tag = f"chiasm/{domain}/{SCHEMA}".encode()
-    return hashlib.sha256(cbor.encode(tag) + encoded).hexdigest()
+    values = {numbers[name]: value for name, value in flatten(fields).items()}
+    return cbor.encode(tag) + cbor.encode(values)
+
+
+def _digest(fields: Compute | Repr | Scope) -> str:
+    return hashlib.sha256(encoded(fields)).hexdigest()
 
 
 def compute_fp(compute: Compute) -> str:
     """64 hex digits: equal exactly when two engines give a vector the same meaning."""
-    return _digest("compute", compute)
+    return _digest(compute)
 
 
 def repr_fp(representation: Repr) -> str:
     """64 hex digits: equal exactly when two engines lay a block out the same way."""
-    return _digest("repr", representation)
+    return _digest(representation)
 
 
 def scope_fp(scope: Scope) -> str:
     """64 hex digits: equal exactly when the same readers are allowed."""
-    return _digest("scope", scope)
+    return _digest(scope)
+
+
+# Of requests that no tenant stands behind. No tenant's MAC, 64 hex digits, is this word.
+SHARED = Scope(tenant="shared", adapter="base", track="stable")
+SHARED_SCOPE_FP = scope_fp(SHARED)
 
 
 @dataclass(frozen=True)

@@ -74,17 +74,23 @@ class Generation:
             room = max(1, engine.room(prompt))
             params = sampling_params(sampling, room, engine.model.decoder.spec.vocab_size)
             events = Events(self._tokens, sampling.n, sampling.logprobs is not None)
-            with self._service.media(prompt, inputs):
+            with self._service.media(prompt, inputs, head.scope_fp):
                 # Closed here and now when the caller leaves: that is what aborts the request.
                 running = self._service.generate(
-                    head.request_id, prompt, params, inputs, sampling.n, head.priority
+                    head.request_id,
+                    prompt,
+                    params,
+                    inputs,
+                    sampling.n,
+                    head.priority,
+                    head.scope_fp,
                 )
                 async with aclosing(running) as batches:
                     async for batch in batches:
                         yield [event for progress in batch for event in events.of(progress)]
 
     def _prepare(self, head: GenerateHead, files: MediaFiles) -> tuple[Prompt, list[EncoderInputs]]:
-        placed = self._media.read(head.media_parts(), files)
+        placed = self._media.read(head.media_parts(), files, head.scope_fp)
         return self._prompts.build(head.messages, placed), [item.inputs for item in placed]
 
 

@@ -23,7 +23,6 @@ from chiasm_contract.fingerprint import (
     Position,
     Processor,
     Repr,
-    Scope,
 )
 from chiasm_contract.fingerprint import Weights as WeightFields
 
@@ -33,8 +32,6 @@ from chiasm_worker.models.base import LoadedModel
 
 RECORD_SCHEMA = 1
 LAYOUT = "block-major"
-# One tenant, no adapter, one track: the request does not carry others yet.
-SCOPE = Scope(tenant="shared", adapter="base", track="stable")
 # Of a model's configuration: what says nothing about the numbers (names, versions, how to generate
 # and train), and the type of the numbers, which has a field of its own.
 _NOT_MEANING = frozenset({
@@ -92,12 +89,8 @@ def build_identity(model: LoadedModel, spec: KVCacheSpec, attention_numerics: st
 
 
 def cache_root(identity: Identity) -> bytes:
-    """The key that every block chain of this worker starts from."""
-    return root_key(
-        fingerprint.compute_fp(identity.compute),
-        fingerprint.repr_fp(identity.repr),
-        fingerprint.scope_fp(SCOPE),
-    )
+    """The key that every block of this worker descends from; requests add who may read them."""
+    return root_key(fingerprint.compute_fp(identity.compute), fingerprint.repr_fp(identity.repr))
 
 
 def processor_digest(processor: Any) -> str:

@@ -48,6 +48,18 @@ def test_live_requests_share_one_processed_copy(
     assert len(preparer._live) == 0
 
 
+def test_requests_of_other_scopes_share_no_copy(
+    prepared: Callable[[str], Prepared], picture: Callable[..., bytes]
+):
+    """The fault: a tenant sees by the time to its first token that another one has its picture."""
+    preparer = MediaPreparer(prepared("qwen3-grouped").model)
+    image = decode_image(picture(1), ImageLimits())
+    one, other = preparer.image(image, 1, "a" * 64), preparer.image(image, 1, "b" * 64)
+    assert one is not other
+    assert one.identity == other.identity
+    assert preparer.image(image, 1, "a" * 64) is one
+
+
 def test_a_picture_in_company_is_another_item_where_the_model_sees_it_so(
     prepared: Callable[[str], Prepared], picture: Callable[..., bytes]
 ):

@@ -1,8 +1,8 @@
 """How many bytes of processed media all requests may hold at once.
 
 A processed picture is many times its file: a few dozen large ones would end the process. Requests
-that bring the same picture share one copy, so it is counted once. A request that holds nothing yet
-else is let in whatever it brings: the limits on media per request bound that.
+of one scope that bring the same picture share one copy, so it is counted once. While nothing is
+held, a request is let in whatever it brings: the limits on media per request bound that.
 
 Must not know: HTTP, torch. Use from one thread.
 """
@@ -15,22 +15,25 @@ from contextlib import contextmanager
 
 from chiasm_contract.errors import Overloaded
 
+MediaKey = tuple[str, bytes]
+"""Whose requests share the item (scope_fp), and the digest of what it shows."""
+
 
 class MediaRoom:
-    """Distinct media held by the requests inside, by digest."""
+    """Distinct media held by the requests inside, each counted once."""
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
         self.num_bytes = 0
-        self._holders: Counter[bytes] = Counter()
+        self._holders: Counter[MediaKey] = Counter()
 
     @contextmanager
-    def hold(self, sizes_bytes: Mapping[bytes, int], retry_after_seconds: int) -> Iterator[None]:
+    def hold(self, sizes_bytes: Mapping[MediaKey, int], retry_after_seconds: int) -> Iterator[None]:
         """Room for one request's media until its end.
 
         Raises: Overloaded when too much is held by others.
         """
-        new_bytes = sum(size for digest, size in sizes_bytes.items() if digest not in self._holders)
+        new_bytes = sum(size for which, size in sizes_bytes.items() if which not in self._holders)
         if self.num_bytes and self.num_bytes + new_bytes > self.max_bytes:
             raise Overloaded(
                 f"Media of other requests hold {self.num_bytes} of {self.max_bytes} bytes and "
@@ -43,8 +46,8 @@ class MediaRoom:
         try:
             yield
         finally:
-            for digest, size in sizes_bytes.items():
-                self._holders[digest] -= 1
-                if not self._holders[digest]:
-                    del self._holders[digest]
+            for which, size in sizes_bytes.items():
+                self._holders[which] -= 1
+                if not self._holders[which]:
+                    del self._holders[which]
                     self.num_bytes -= size

@@ -21,13 +21,14 @@ from dataclasses import dataclass
 
 import torch
 from chiasm_contract.errors import InvalidRequest, InvariantError, Overloaded, Unavailable
+from chiasm_contract.fingerprint import SHARED_SCOPE_FP
 
 from chiasm_worker.engine.encoding import EncoderInputs
 from chiasm_worker.engine.engine import Engine, Progress
 from chiasm_worker.engine.media_room import MediaRoom
 from chiasm_worker.request import Prompt, Request, SamplingParams
 from chiasm_worker.tiers.client import BlockClient
-from chiasm_worker.tiers.link import Fetched, readers_of
+from chiasm_worker.tiers.link import Fetched
 from chiasm_worker.tiers.wanted import Patience, Wanted
 
 logger = logging.getLogger(__name__)
@@ -128,13 +129,15 @@ class EngineService:
             self._mean_seconds += 0.1 * (self._loop.time() - started - self._mean_seconds)
 
     @contextmanager
-    def media(self, prompt: Prompt, inputs: Sequence[EncoderInputs]) -> Iterator[None]:
+    def media(
+        self, prompt: Prompt, inputs: Sequence[EncoderInputs], scope_fp: str
+    ) -> Iterator[None]:
         """Room for a request's processed media until its end.
 
         Raises: Overloaded when those of others take it.
         """
         sizes = {
-            span.item.digest: sum(tensor.nbytes for tensor in each.values())
+            (scope_fp, span.item.digest): sum(tensor.nbytes for tensor in each.values())
             for span, each in zip(prompt.media, inputs, strict=True)
         }
         with self._media_room.hold(sizes, self._retry_after_seconds()):
@@ -148,6 +151,7 @@ class EngineService:
         inputs: Sequence[EncoderInputs],
         num_choices: int = 1,
         priority: int = 0,
+        scope_fp: str = SHARED_SCOPE_FP,
     ) -> AsyncGenerator[list[Progress]]:
         """Batches of progress, the last of which holds the end of the last choice, or a failure.
 
@@ -163,6 +167,7 @@ class EngineService:
                 params,
                 choice,
                 priority,
+                scope_fp,
             )
             for choice in range(num_choices)
         )
@@ -204,7 +209,7 @@ class EngineService:
         if not wanted:
             return None
         limit_seconds = self._patience.seconds(wanted, self.engine.pool.costs)
-        fetch = wanted.fetch(exchange.namespace.engine_gen, readers_of(request))
+        fetch = wanted.fetch(exchange.namespace.engine_gen, request.scope.scope_fp)
         fetched = await client.fetch(fetch, limit_seconds)
         return None if fetched is None else _Brought(wanted, fetched)
 

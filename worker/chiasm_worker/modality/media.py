@@ -1,6 +1,7 @@
 """From canonical pixels to what the model's encoder takes, by transformers' own processors.
 
-Requests that bring the same item at the same time share one processed copy.
+Requests of one scope that bring the same item at the same time share one processed copy; those of
+another would notice by their time that it was there.
 
 Must not know: prompts, batches.
 """
@@ -13,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from chiasm_contract.fingerprint import SHARED_SCOPE_FP
 from transformers.video_utils import VideoMetadata
 
 from chiasm_worker.kvcache.prefix_cache import MediaIdentity
@@ -54,32 +56,35 @@ class MediaPreparer:
         self._image_options: Mapping[str, Any] = options["images_kwargs"]
         self._video_options: Mapping[str, Any] = options["videos_kwargs"]
         self._audio_options: Mapping[str, Any] = options["audio_kwargs"]
-        self._live: weakref.WeakValueDictionary[tuple[bytes, int], MediaItem] = (
+        self._live: weakref.WeakValueDictionary[tuple[str, bytes, int], MediaItem] = (
             weakref.WeakValueDictionary()
         )
         self._lock = threading.Lock()
 
-    def image(self, image: CanonicalImage, num_images: int = 1) -> MediaItem:
+    def image(
+        self, image: CanonicalImage, num_images: int = 1, scope_fp: str = SHARED_SCOPE_FP
+    ) -> MediaItem:
         """The item for one of a prompt's `num_images` pictures."""
         variant = self._model.family.variant(num_images)
-        return self._shared(image.digest, variant, lambda: self._image(image, num_images))
+        key = (scope_fp, image.digest, variant)
+        return self._shared(key, lambda: self._image(image, num_images))
 
-    def video(self, video: CanonicalVideo) -> MediaItem:
+    def video(self, video: CanonicalVideo, scope_fp: str = SHARED_SCOPE_FP) -> MediaItem:
         """The item for a video's frames."""
-        return self._shared(video.digest, 1, lambda: self._video(video))
+        return self._shared((scope_fp, video.digest, 1), lambda: self._video(video))
 
-    def audio(self, audio: CanonicalAudio) -> MediaItem:
+    def audio(self, audio: CanonicalAudio, scope_fp: str = SHARED_SCOPE_FP) -> MediaItem:
         """The item for a sound."""
-        return self._shared(audio.digest, 1, lambda: self._audio(audio))
+        return self._shared((scope_fp, audio.digest, 1), lambda: self._audio(audio))
 
-    def _shared(self, digest: bytes, variant: int, process: Callable[[], MediaItem]) -> MediaItem:
-        """The item, processed unless a live request already holds it."""
+    def _shared(self, key: tuple[str, bytes, int], process: Callable[[], MediaItem]) -> MediaItem:
+        """The item, processed unless a live request of its scope already holds it."""
         with self._lock:
-            item = self._live.get((digest, variant))
+            item = self._live.get(key)
         if item is None:
             item = process()
             with self._lock:
-                item = self._live.setdefault((digest, variant), item)
+                item = self._live.setdefault(key, item)
         return item
 
     def _image(self, image: CanonicalImage, num_images: int) -> MediaItem:

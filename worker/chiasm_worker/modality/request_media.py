@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from chiasm_contract.config import MediaLimits, VisionConfig
 from chiasm_contract.errors import InvalidRequest
+from chiasm_contract.fingerprint import SHARED_SCOPE_FP
 from chiasm_contract.messages import MEDIA_NAMES, ImagePart, MediaFiles, MediaPart, too_many_media
 
 from chiasm_worker.modality.audio import SoundForm, decode_audio
@@ -48,8 +49,15 @@ class MediaReader:
                     param="messages",
                 )
 
-    def read(self, placed: Sequence[MediaPart], files: MediaFiles) -> list[MediaItem]:
+    def read(
+        self, placed: Sequence[MediaPart], files: MediaFiles, scope_fp: str = SHARED_SCOPE_FP
+    ) -> list[MediaItem]:
         """The items in the order in which the conversation shows them, each at its own detail.
+
+        Args:
+            placed: the media parts of the conversation.
+            files: what they refer to.
+            scope_fp: whose requests may share what is processed here.
 
         Raises: ClientFault when a file cannot be decoded or exceeds a limit, or when the model
         cannot show a picture at its detail.
@@ -58,13 +66,13 @@ class MediaReader:
         items: dict[tuple[str, int], MediaItem] = {}
         for index, data in enumerate(files.images):
             image = decode_image(data, self._limits.images, index)
-            items["image", index] = self._preparer.image(image, num_images)
+            items["image", index] = self._preparer.image(image, num_images, scope_fp)
         for index, data in enumerate(files.videos):
             video = decode_video(data, self._limits.videos, self._choose, index)
-            items["video", index] = self._preparer.video(video)
+            items["video", index] = self._preparer.video(video, scope_fp)
         for index, data in enumerate(files.audios):
             audio = decode_audio(data, self._limits.audios, self._sound, index)
-            items["audio", index] = self._preparer.audio(audio)
+            items["audio", index] = self._preparer.audio(audio, scope_fp)
         return [self._shown(part, items[part.type, part.index]) for part in placed]
 
     def _shown(self, part: MediaPart, item: MediaItem) -> MediaItem:

@@ -17,18 +17,10 @@ from dataclasses import dataclass, field
 from chiasm_contract.block_guard import Expected, Verdict
 from chiasm_contract.block_record import SCOPE_BYTES
 from chiasm_contract.block_wire import Found
-from chiasm_contract.fingerprint import Scope, Value, scope_fp
+from chiasm_contract.fingerprint import Value
 
 from chiasm_worker.kvcache.rebuild_cost import BlockKind
-from chiasm_worker.request import Request
 from chiasm_worker.tiers.staging import Staging
-
-_SHARED_SCOPE_FP = scope_fp(Scope(tenant="shared", adapter="base", track="stable"))
-
-
-def readers_of(request: Request) -> str:
-    """The scope_fp of those who may find what a request leaves behind."""
-    return _SHARED_SCOPE_FP
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from chiasm_worker.kvcache.media_cache import MediaCache, MediaHandle
 from chiasm_worker.kvcache.rebuild_cost import BlockKind, Rebuild
 from chiasm_worker.request import Request
 from chiasm_worker.tiers.gate import PayloadMemory
-from chiasm_worker.tiers.link import Namespace, Offer, TierLink, readers_of
+from chiasm_worker.tiers.link import Namespace, Offer, TierLink
 from chiasm_worker.tiers.staging import Staging
 from chiasm_worker.tiers.worth import OfferPolicy
 
@@ -136,7 +136,7 @@ class Offering:
 
     def _offer_media(self, request: Request, handle: MediaHandle) -> bool:
         """Whether nothing is left to do for an item."""
-        contents = self._media_cache.contents(handle.item)
+        contents = self._media_cache.contents(request.scope.root, handle.item)
         if not handle.is_new and contents[0].key in self._known:
             return True
         rebuild = self._media_cache.rebuild(handle.item)
@@ -185,8 +185,8 @@ class Offering:
             slot = staging.take()
             if slot is None:
                 raise InvariantError("A free slot was taken by somebody else; bug.")
-            self._write_record(staging.record(slot), block, readers_of(request))
-            self._written[readers_of(request)][slot] = block.key
+            self._write_record(staging.record(slot), block, request.scope.scope_fp)
+            self._written[request.scope.scope_fp][slot] = block.key
             self._link.counters.offered_blocks[block.rebuild.kind] += 1
         self.brought(block.key for block in blocks)
         return True

@@ -22,7 +22,7 @@ from chiasm_worker.kvcache.prefix_cache import BlockContent, MediaBlockContent
 from chiasm_worker.kvcache.rebuild_cost import Rebuild
 from chiasm_worker.request import Request
 from chiasm_worker.tiers.gate import Gate, Judged, PayloadMemory
-from chiasm_worker.tiers.link import Fetched, Namespace, TierLink, readers_of
+from chiasm_worker.tiers.link import Fetched, Namespace, TierLink
 from chiasm_worker.tiers.wanted import Wanted, WantedEntry
 
 _DROPPED = Verdict(Outcome.REJECT, "dropped")
@@ -55,7 +55,7 @@ class Restoring:
             return []
         taken = self._take_chain(request, wanted, fetched) if wanted.chain else []
         for entry in wanted.entries:
-            taken += self._take_entry(entry, fetched, readers_of(request))
+            taken += self._take_entry(entry, fetched, request.scope.scope_fp)
         return taken
 
     def _take_chain(self, request: Request, wanted: Wanted, fetched: Fetched) -> list[bytes]:
@@ -70,7 +70,7 @@ class Restoring:
                     continue
                 if content.key not in asked:
                     break
-                judged = self._take(content, fetched, readers_of(request), held)
+                judged = self._take(content, fetched, request.scope.scope_fp, held)
                 if judged is None:
                     break
                 parent_key = content.parent_key if index else None

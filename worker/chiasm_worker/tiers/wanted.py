@@ -102,7 +102,7 @@ def wanted_blocks(
     for item, num_blocks in _needed_unless(request, num_usable).items():
         if 0 < num_blocks <= num_held:
             continue
-        contents = tuple(media_cache.contents(item))
+        contents = tuple(media_cache.contents(request.scope.root, item))
         if all(pool.holds(content.key) for content in contents):
             continue
         num_keys += len(contents)
