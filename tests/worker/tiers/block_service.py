@@ -78,7 +78,7 @@ class Service:
         self._tasks.add(task)
         try:
             await _Session(self, reader, writer).run()
-        except (EOFError, OSError):
+        except (EOFError, OSError, asyncio.CancelledError):
             pass
         finally:
             self._tasks.discard(task)
@@ -160,6 +160,9 @@ class _Session:
             await service.wait_before_found.wait()
         if "die at fetch" in service.faults:
             return False
+        if "refuse to answer" in service.faults:
+            self._writer.write(frame(Kind.REFUSED, call, b"older generation"))
+            return True
         body = encode_found(self._found(fetch))
         answer = frame(Kind.FOUND, call, body)
         lies = {
@@ -173,7 +176,6 @@ class _Session:
             "one slot for all": frame(
                 Kind.FOUND, call, encode_found([Found(USE, Tier.HOST, 0)] * _num_keys(fetch))
             ),
-            "refuse to answer": frame(Kind.REFUSED, call, b"older generation"),
             "die in the middle of a frame": answer[: len(answer) // 2],
         }
         told = next((lies[fault] for fault in lies if fault in service.faults), answer)

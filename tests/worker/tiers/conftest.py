@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from chiasm_contract.block_record import HEADER_BYTES
 from chiasm_contract.config import EngineLimits
-from chiasm_worker.engine.engine import Engine
+from chiasm_worker.engine.engine import Engine, cache_spec
 from chiasm_worker.engine.service import EngineService
 from chiasm_worker.equality import ROOT, Conversation, Prepared
 from chiasm_worker.request import SamplingParams
@@ -65,10 +67,10 @@ async def rig(
     **limits: Any,
 ) -> AsyncIterator[Rig]:
     """A running engine; its pool has kept its books when it ends."""
-    given = {"kv_cache_bytes": 2**24, "max_model_len": 1024, **limits}
-    cold = prepared.engine(**given)
-    namespace = Namespace(0, "a" * 64, "b" * 64, {"compute.x": 1}, cold.spec.payload_bytes)
-    engine = Engine(prepared.model, EngineLimits(**given), ROOT, namespace, policy)
+    given = EngineLimits(**{"kv_cache_bytes": 2**24, "max_model_len": 1024, **limits})
+    payload_bytes = cache_spec(prepared.model, given).payload_bytes
+    namespace = Namespace(0, "a" * 64, "b" * 64, {"compute.x": 1}, payload_bytes)
+    engine = Engine(prepared.model, given, ROOT, namespace, policy)
     assert engine.tiers is not None
     client = BlockClient(
         socket_path, "me", engine.tier_link, engine.tiers.not_kept, Backoff(0.01, 0.05)
@@ -88,3 +90,25 @@ async def rig(
 @pytest.fixture
 def qwen(prepared: Callable[[str], Prepared]) -> Prepared:
     return prepared("qwen3-grouped")
+
+
+def chain_keys(prepared: Prepared, conversation: Conversation, block_size: int = 16) -> list[bytes]:
+    """The keys of a prompt's full blocks that a prefix hit may have."""
+    engine = prepared.engine(block_size=block_size)
+    prompt, _ = prepared.prompt(conversation)
+    request = engine.make_request("k", prompt, SamplingParams(max_tokens=1))
+    num_usable = (len(request.token_ids) - 1) // block_size
+    return [request.chain.content(i, request.token_ids).key for i in range(num_usable)]
+
+
+def num_stale(engine: Engine, honest: Mapping[bytes, bytes]) -> int:
+    """Findable blocks that hold something else than what was honestly stored under their keys."""
+    count = 0
+    for key, block_id in engine.pool._by_key.items():
+        if key in honest:
+            payload = honest[key][HEADER_BYTES : HEADER_BYTES + engine.spec.payload_bytes]
+            want = torch.frombuffer(bytearray(payload), dtype=torch.float32)
+            seen = engine.runner._arena._payload[block_id].view(torch.float32)
+            num_used = engine.spec.kv_bytes // 4
+            count += not torch.allclose(seen[:num_used], want[:num_used], atol=1e-4)
+    return count

@@ -222,7 +222,8 @@ class BlockClient:
             self._connection, self._link.staging = connection, staging
             logger.info("Cache blocks are kept by the block service at %s", self._socket_path)
             while True:
-                self._take(connection, *await _read_frame(reader))
+                answer = await _read_frame(reader)
+                self._take(connection, *answer)
         finally:
             writer.close()
             with contextlib.suppress(OSError):
@@ -250,9 +251,10 @@ class BlockClient:
     def _take(self, connection: _Connection, kind: Kind, call: int, body: memoryview) -> None:
         """One answer. Raises: ServiceFault or ValueError for one that cannot be."""
         if kind is Kind.FOUND and call in connection.fetches:
-            keys, answer = connection.fetches.pop(call)
+            keys, answer = connection.fetches[call]
             found = decode_found(body)
             _check_found(found, len(keys), connection.staging.num_read_slots)
+            del connection.fetches[call]
             if answer.done():  # Nobody waits any more.
                 connection.release(_slots(found))
             else:
