@@ -87,14 +87,8 @@ class Offering:
 
     def begin(self, requests: Iterable[Request]) -> None:
         """A step ran: offer encoder outputs, while those that it read are held."""
-        staging = self._link.staging
-        if staging is not self._staging:
-            self._staging = staging
-            self._known.clear()
-        while self.not_kept:
-            self._known.pop(self.not_kept.popleft(), None)
-        if staging is None or self._link.engine_gen != self._namespace.engine_gen:
-            self._staging = None
+        self._follow_connection()
+        if self._staging is None:
             return
         self._num_left = self._policy.max_step_bytes // self._namespace.payload_bytes
         for request in requests:
@@ -127,7 +121,21 @@ class Offering:
         self._link.counters.skipped_blocks += num_left
 
     def brought(self, keys: Iterable[bytes]) -> None:
-        """The tiers have these."""
+        """The tiers had these."""
+        self._follow_connection()
+        self._remember(keys)
+
+    def _follow_connection(self) -> None:
+        """Another connection may have other tiers behind it: they are known to have nothing."""
+        is_current = self._link.engine_gen == self._namespace.engine_gen
+        staging = self._link.staging if is_current else None
+        if staging is not self._staging:
+            self._staging = staging
+            self._known.clear()
+        while self.not_kept:
+            self._known.pop(self.not_kept.popleft(), None)
+
+    def _remember(self, keys: Iterable[bytes]) -> None:
         for key in keys:
             self._known[key] = None
             self._known.move_to_end(key)
@@ -188,7 +196,7 @@ class Offering:
             self._write_record(staging.record(slot), block, request.scope.scope_fp)
             self._written[request.scope.scope_fp][slot] = block.key
             self._link.counters.offered_blocks[block.rebuild.kind] += 1
-        self.brought(block.key for block in blocks)
+        self._remember(block.key for block in blocks)
         return True
 
     def _write_record(self, record: memoryview, block: _Block, scope_fp: str) -> None:
