@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
+from chiasm_contract.block_guard import REJECT_FIELDS, Outcome
+from chiasm_contract.block_record import MALFORMED_REASONS
 from chiasm_contract.config import COMPRESSION_RATIOS
 from chiasm_contract.media_formats import AudioFormat, VideoFormat
 
@@ -28,12 +30,17 @@ MODEL: Mapping[str, tuple[str, ...]] = {"model_name": PER_PROCESS}
 STATUS_CODES = ("200", "400", "401", "404", "413", "429", "499", "500", "503")
 MODALITIES = ("text", "image", "video", "audio", "mixed", "unknown")
 BLOCK_KINDS = ("text_kv", "media_kv", "cross_kv", "encoder_output")
+KV_TIERS = ("host", "disk", "valkey")
+KV_OUTCOMES = tuple(outcome.name.lower() for outcome in Outcome)
 IMAGE_FORMATS = ("png", "jpeg", "webp", "gif", "bmp")
 VIDEO_FORMATS = get_args(VideoFormat)
 AUDIO_FORMATS = get_args(AudioFormat)
 
 SECONDS_BUCKETS = (
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0,
+)  # fmt: skip
+CHECK_SECONDS_BUCKETS = (
+    0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05,
 )  # fmt: skip
 TOKEN_BUCKETS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 50_000)
 BYTES_BUCKETS = tuple(1024 * 4**power for power in range(9))
@@ -157,6 +164,97 @@ METRIC_SPECS: tuple[MetricSpec, ...] = (
     MetricSpec(
         "chiasm_sidecar_worker_restarts_total", "counter", "restarts", "sidecar",
         "Times that a new incarnation of the worker appeared after the first.",
+    ),
+    # sidecar: cache blocks in the memory tiers
+    MetricSpec(
+        "chiasm_kv_version_check_total", "counter", "records", "sidecar",
+        "Records judged by the guard before they went on, by where they came from (get_kv: a tier; "
+        "update_kv: the worker, or a tier that holds another one) and how it ended.",
+        {"tier": ("worker", *KV_TIERS), "op": ("get_kv", "update_kv"), "outcome": KV_OUTCOMES},
+    ),
+    MetricSpec(
+        "chiasm_kv_version_reject_total", "counter", "records", "sidecar",
+        "Records of something else than what was asked for, by the first field that differs; "
+        "generation: asked or offered before the engine's last swap.",
+        {"field": REJECT_FIELDS},
+    ),
+    MetricSpec(
+        "chiasm_kv_check_seconds", "histogram", "seconds", "sidecar",
+        "Time to judge one batch of records, checksums of payloads excluded.", {},
+        CHECK_SECONDS_BUCKETS,
+    ),
+    MetricSpec(
+        "chiasm_kv_torn_read_total", "counter", "records", "sidecar",
+        "Records whose two ends differ: read while they were written.",
+    ),
+    MetricSpec(
+        "chiasm_kv_quarantined_bytes_total", "counter", "bytes", "sidecar",
+        "Records with wrong bytes, or two contents under one key, taken out of their tier.",
+    ),
+    MetricSpec(
+        "chiasm_kv_malformed_total", "counter", "records", "sidecar",
+        "Bytes in the place of a record that are none, by what is wrong; each counts as a miss.",
+        {"tier": ("worker", *KV_TIERS), "reason": MALFORMED_REASONS},
+    ),
+    MetricSpec(
+        "chiasm_kv_namespace_bytes", "gauge", "bytes", "sidecar",
+        "What a tier of this pod holds, by the state of its namespaces; 0 for Valkey, which has "
+        "its own count.",
+        {"tier": KV_TIERS, "state": ("live", "draining", "retired", "swept")},
+    ),
+    MetricSpec(
+        "chiasm_kv_engine_generation", "gauge", "generations", "sidecar",
+        "The latest generation that the worker has named; it moves before every swap.",
+    ),
+    MetricSpec(
+        "chiasm_kv_blocks_wanted_total", "counter", "blocks", "sidecar",
+        "Blocks that the worker asked the tiers for.",
+    ),
+    MetricSpec(
+        "chiasm_kv_blocks_found_total", "counter", "blocks", "sidecar",
+        "Blocks of use found in a tier, by what they hold.",
+        {"tier": KV_TIERS, "kind": BLOCK_KINDS},
+    ),
+    MetricSpec(
+        "chiasm_kv_read_bytes_total", "counter", "bytes", "sidecar",
+        "Records of use that were read from a tier.", {"tier": KV_TIERS},
+    ),
+    MetricSpec(
+        "chiasm_kv_blocks_stored_total", "counter", "blocks", "sidecar",
+        "Blocks that a tier has taken, from the worker or from a tier farther away.",
+        {"tier": KV_TIERS, "kind": BLOCK_KINDS},
+    ),
+    MetricSpec(
+        "chiasm_kv_written_bytes_total", "counter", "bytes", "sidecar",
+        "Records that a tier has taken.", {"tier": KV_TIERS},
+    ),
+    MetricSpec(
+        "chiasm_kv_writes_dropped_total", "counter", "records", "sidecar",
+        "Records that did not get to a tier; busy: its queue or the tier is full, failed: the tier "
+        "failed or is left alone.",
+        {"tier": KV_TIERS, "reason": ("busy", "failed")},
+    ),
+    MetricSpec(
+        "chiasm_kv_write_queue_bytes", "gauge", "bytes", "sidecar",
+        "Records that wait to be written.", {"tier": KV_TIERS},
+    ),
+    MetricSpec(
+        "chiasm_kv_tier_failures_total", "counter", "calls", "sidecar",
+        "Calls of a tier that failed or took too long.", {"tier": KV_TIERS},
+    ),
+    MetricSpec(
+        "chiasm_kv_breaker_open", "gauge", "boolean", "sidecar",
+        "1 while a tier is left alone, because it failed or was slow several times in a row.",
+        {"tier": KV_TIERS},
+    ),
+    MetricSpec(
+        "chiasm_kv_connections_refused_total", "counter", "connections", "sidecar",
+        "Connections of a worker that were not served; not_admitted: its pod is not ready yet.",
+        {
+            "reason": (
+                "not_admitted", "incarnation", "identity", "generation", "version", "staging",
+            )
+        },
     ),
     # worker: requests and tokens
     MetricSpec(

@@ -81,6 +81,10 @@ class Readiness:
             model_id=config.model_id,
         )
 
+    def admitted_identity(self) -> IdentityReport | None:
+        """That of the admitted worker."""
+        return None if self.admission is None else self.admission.identity
+
     def require(self) -> Admission:
         """The admitted worker.
 

@@ -22,6 +22,7 @@ from starlette.types import ASGIApp
 from chiasm_sidecar.drain import DRAIN_SIGNAL
 from chiasm_sidecar.front_door.app import create_app, create_metrics_app
 from chiasm_sidecar.front_door.closing import ClosesWhenDraining
+from chiasm_sidecar.kv.assembly import block_service
 from chiasm_sidecar.metrics import Metrics
 from chiasm_sidecar.readiness import Readiness
 from chiasm_sidecar.tenants.gate import Gate
@@ -97,9 +98,13 @@ async def running(
     The sockets are listening ones, closed at the end.
     """
     instruments = Metrics(config.model_id)
-    async with WorkerClient(config.worker_socket) as worker:
+    async with contextlib.AsyncExitStack() as stack:
+        worker = await stack.enter_async_context(WorkerClient(config.worker_socket))
         gate = Gate(config.tenants, instruments)
         readiness = Readiness(config, worker, instruments, gate)
+        if config.tiers is not None:
+            service = block_service(config.tiers, readiness.admitted_identity, instruments)
+            await stack.enter_async_context(service)
         app = create_app(config, worker, readiness, instruments, gate)
         api_server = _server(ClosesWhenDraining(app, readiness), config.request_timeout_seconds)
         metrics_server = _server(create_metrics_app(worker, readiness, instruments), 1)
