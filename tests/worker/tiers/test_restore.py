@@ -203,7 +203,7 @@ def test_nothing_crosses_a_generation(world: World, of_fetch: int, of_engine: in
     world.link.engine_gen = of_engine
     world.exchange.restore(new, wanted, fetched)
     assert world.pool.num_free == 32
-    assert [(v.detail, n) for v, n in world.link.counters.taken.items()] == [("dropped", 5)]
+    assert [(v.detail, n) for v, n in world.link.counters.taken.items()] == [("generation", 5)]
 
 
 def test_a_full_pool_takes_what_fits_and_evicts_nothing_of_the_same_chain(tmp_path: Path):

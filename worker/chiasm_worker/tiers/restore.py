@@ -25,7 +25,7 @@ from chiasm_worker.tiers.gate import Gate, Judged, PayloadMemory
 from chiasm_worker.tiers.link import Fetched, Namespace, TierLink
 from chiasm_worker.tiers.wanted import Wanted, WantedEntry
 
-_DROPPED = Verdict(Outcome.REJECT, "dropped")
+_OUTDATED = Verdict(Outcome.REJECT, "generation")
 
 
 class Restoring:
@@ -51,7 +51,7 @@ class Restoring:
         Nothing of another engine generation is looked at. Returns the keys that were taken.
         """
         if not fetched.engine_gen == self._namespace.engine_gen == self._link.engine_gen:
-            self._link.counters.taken[_DROPPED] += len(fetched.slots)
+            self._link.counters.taken[_OUTDATED] += len(fetched.slots)
             return []
         taken = self._take_chain(request, wanted, fetched) if wanted.chain else []
         for entry in wanted.entries:
