@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 import prometheus_client
 from chiasm_contract.messages import MEDIA_NAMES, Usage
-from chiasm_contract.metric_specs import MetricSpec, specs_of
+from chiasm_contract.metric_spec import MetricSpec
+from chiasm_contract.metric_specs import specs_of
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from chiasm_sidecar.front_door.media import MediaFile

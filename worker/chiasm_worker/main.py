@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 import uvicorn
 import uvloop
+from chiasm_contract import fingerprint
 from chiasm_contract.config import EngineLimits, WorkerConfig, read_config
 from chiasm_contract.fingerprint import Identity
 from chiasm_contract.messages import MEDIA_NAMES, ModelCard, media_phrase
@@ -29,6 +30,8 @@ from chiasm_worker.models.base import LoadedModel
 from chiasm_worker.models.registry import load_model
 from chiasm_worker.server import Serving, WorkerState, create_app
 from chiasm_worker.settings import WorkerSettings
+from chiasm_worker.tiers.client import BlockClient
+from chiasm_worker.tiers.link import Namespace
 
 logger = logging.getLogger(__name__)
 
@@ -95,7 +98,7 @@ async def _load(state: WorkerState) -> None:
     try:
         model, engine, identity = await asyncio.to_thread(build, config)
         num_threads = config.num_threads or worthwhile_threads(model.num_bytes, usable_cores())
-        service = EngineService(engine, num_threads)
+        service = EngineService(engine, num_threads, block_client(config, engine, state))
         generation = Generation(config, config.vision, model, service)
     except Exception as error:
         # Stays up and says so: whoever looks at the pod learns the reason, not a restart count.
@@ -123,8 +126,26 @@ def build(config: WorkerConfig) -> tuple[LoadedModel, Engine, Identity]:
     model = load_model(config.model_path, getattr(torch, config.dtype), device(config))
     check_modalities(model, config)
     limits = resolve_limits(model, config.engine)
-    identity = build_identity(model, cache_spec(model, limits), ReferenceAttention.numerics)
-    return model, Engine(model, limits, cache_root(identity)), identity
+    spec = cache_spec(model, limits)
+    identity = build_identity(model, spec, ReferenceAttention.numerics)
+    namespace = None
+    if config.block_service is not None:
+        namespace = Namespace(
+            engine_gen=0,
+            compute_fp=fingerprint.compute_fp(identity.compute),
+            repr_fp=fingerprint.repr_fp(identity.repr),
+            fields=identity.fields(),
+            payload_bytes=spec.payload_bytes,
+        )
+    return model, Engine(model, limits, cache_root(identity), namespace), identity
+
+
+def block_client(config: WorkerConfig, engine: Engine, state: WorkerState) -> BlockClient | None:
+    """The way to the sidecar's block service, where there is one."""
+    if config.block_service is None or engine.tiers is None:
+        return None
+    path = config.block_service.socket_path
+    return BlockClient(path, state.incarnation, engine.tier_link, engine.tiers.not_kept)
 
 
 def check_modalities(model: LoadedModel, config: WorkerConfig) -> None:

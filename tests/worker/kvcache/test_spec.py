@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import pytest
-from chiasm_worker.kvcache.spec import HEADER_BYTES, TRAILER_BYTES, KVCacheSpec, align_up
+from chiasm_contract.block_record import HEADER_BYTES, TRAILER_BYTES, align_up
+from chiasm_worker.kvcache.spec import KVCacheSpec
 
 
 def spec(**changes: int) -> KVCacheSpec:

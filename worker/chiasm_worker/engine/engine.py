@@ -34,6 +34,11 @@ from chiasm_worker.kvcache.spec import KVCacheSpec
 from chiasm_worker.models.base import LoadedModel
 from chiasm_worker.request import FinishReason, Prompt, Request, SamplingParams
 from chiasm_worker.sched.scheduler import ScheduledBatch, Scheduler, SchedulerLimits
+from chiasm_worker.sched.spans import whole_prefix_blocks
+from chiasm_worker.tiers.exchange import TierExchange
+from chiasm_worker.tiers.link import Fetched, Namespace, Offer, TierLink
+from chiasm_worker.tiers.wanted import Wanted
+from chiasm_worker.tiers.worth import OfferPolicy
 
 logger = logging.getLogger(__name__)
 
@@ -89,9 +94,24 @@ class _Live:
 
 
 class Engine:
-    """One model, one pool, any number of requests."""
+    """One model, one pool, any number of requests.
 
-    def __init__(self, model: LoadedModel, limits: EngineLimits, root: bytes) -> None:
+    Args:
+        model: computes.
+        limits: the budgets.
+        root: what every block key descends from.
+        namespace: what the tiers know the blocks as; None: there are no tiers.
+        offers: which blocks the tiers are offered.
+    """
+
+    def __init__(
+        self,
+        model: LoadedModel,
+        limits: EngineLimits,
+        root: bytes,
+        namespace: Namespace | None = None,
+        offers: OfferPolicy | None = None,
+    ) -> None:
         self.model = model
         self.limits = limits
         self.spec = cache_spec(model, limits)
@@ -119,6 +139,13 @@ class Engine:
             self.media_cache,
         )
         self.totals = EngineTotals()
+        self.tier_link = TierLink()
+        self.tiers: TierExchange | None = None
+        if namespace is not None:
+            self.tiers = TierExchange(
+                self.pool, self.media_cache, arena, namespace, self.tier_link, offers
+            )
+        self._offers: list[Offer] = []
         self._root = root
         self._tokenizer: Any = model.processor.tokenizer
         self._live: dict[str, _Live] = {}
@@ -209,6 +236,25 @@ class Engine:
         self._held.hold(request, others)
         self.scheduler.add(request)
 
+    def wanted(self, request: Request) -> Wanted | None:
+        """What the tiers could bring for a request before it is queued; may run in any thread."""
+        if self.tiers is None:
+            return None
+        size = self.spec.block_size
+        num_blocks = (len(request.token_ids) - 1) // size if self.limits.prefix_caching else 0
+        spans = request.prompt.bidirectional
+        return self.tiers.wanted(request, whole_prefix_blocks(num_blocks, size, spans))
+
+    def restore(self, request: Request, wanted: Wanted, fetched: Fetched) -> None:
+        """Take what the tiers brought for a request that is queued next."""
+        if self.tiers is not None:
+            self.tiers.restore(request, wanted, fetched)
+
+    def take_offers(self) -> list[Offer]:
+        """What the last steps wrote for the tiers."""
+        offers, self._offers = self._offers, []
+        return offers
+
     def abort(self, *request_ids: str) -> None:
         """Forget one request's choices and free their blocks; unknown ids are finished ones."""
         known = [request_id for request_id in request_ids if request_id in self._live]
@@ -239,7 +285,12 @@ class Engine:
         self.totals.steps += 1
         self.totals.step_tokens += batch.num_tokens
         tokens = {request_id: token.token_id for request_id, token in sampled.items()}
+        computed = [chunk.request for chunk in batch.chunks]
+        if self.tiers is not None:
+            self.tiers.begin_offers(computed)
         self.scheduler.update(batch, tokens)
+        if self.tiers is not None:
+            self._offers += self.tiers.finish_offers(computed)
         progress = [
             self._advance_or_fail(self._live[request_id], token)
             for request_id, token in sampled.items()
@@ -299,6 +350,8 @@ class Engine:
             if successor is not None:
                 self.scheduler.add(successor, beside=request)
         del self._live[request.request_id], self._samplers[request.request_id]
+        if self.tiers is not None:
+            self.tiers.end(request)
         usage = RequestUsage(
             num_prompt_tokens=request.num_prompt_tokens,
             num_output_tokens=request.num_output_tokens,

@@ -58,12 +58,12 @@ class MediaCache:
 
     def contains(self, root: bytes, item: MediaIdentity) -> bool:
         """Whether the item's output is there, or will be once the chosen step has run."""
-        return self._find(self._contents(root, item.encoded)) is not None
+        return self._find(self.contents(root, item)) is not None
 
     def acquire(self, root: bytes, item: MediaIdentity) -> MediaHandle | None:
         """Hold the item's output, allocating room for it when it is not there; None if no room."""
         item = item.encoded
-        contents = self._contents(root, item)
+        contents = self.contents(root, item)
         found = self._find(contents)
         if found is not None:
             self._pool.acquire(found)
@@ -71,10 +71,8 @@ class MediaCache:
         fresh = self._pool.allocate(len(contents))
         if fresh is None:
             return None
-        for number, (content, block_id) in enumerate(zip(contents, fresh, strict=True)):
-            tokens = item.num_tokens if number == 0 else 0  # the entry's cost is the sum
-            rebuild = Rebuild(self._kind, tokens, item.modality)
-            self._pool.commit(block_id, content.key, content, rebuild)
+        for content, block_id in zip(contents, fresh, strict=True):
+            self._pool.commit(block_id, content.key, content, self.rebuild(item, content.index))
         self._pool.bind(fresh)
         return self._handle(item, fresh, is_new=True)
 
@@ -101,8 +99,14 @@ class MediaCache:
                 f"{handle.slot_gens}, but these are at {now}; bug."
             )
 
-    def _contents(self, root: bytes, item: MediaIdentity) -> list[MediaBlockContent]:
-        return media_contents(root, item, self.num_blocks(item))
+    def contents(self, root: bytes, item: MediaIdentity) -> list[MediaBlockContent]:
+        """What the blocks of the item's encoder output hold, in order."""
+        return media_contents(root, item.encoded, self.num_blocks(item))
+
+    def rebuild(self, item: MediaIdentity, index: int = 0) -> Rebuild:
+        """What having block `index` of the item again would take: the first stands for all."""
+        num_tokens = item.encoded.num_tokens if index == 0 else 0
+        return Rebuild(self._kind, num_tokens, item.modality)
 
     def _find(self, contents: list[MediaBlockContent]) -> list[int] | None:
         found = [self._pool.lookup(content.key, content) for content in contents]
