@@ -221,6 +221,39 @@ def test_pictures_stand_where_the_messages_put_them(
     assert inputs[0] is inputs[2]
 
 
+def said(text: str) -> ChatMessage:
+    return ChatMessage(role="user", content=(TextPart(text=text),))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_words_that_cannot_fit_are_refused_before_they_cost_anything(
+    name: str, prepared: Callable[[str], Prepared]
+):
+    """The fault: text without bound is rendered twice and tokenised, and only then refused."""
+    builder = PromptBuilder(prepared(name).model)
+    limit = 8 * max(map(len, prepared(name).model.processor.tokenizer.get_vocab()))
+    builder.check_length([said("x" * limit)], 8)
+    builder.check_length([], 8)
+    for messages in ([said("x" * (limit + 1))], [said("x" * limit), said("y")]):
+        with pytest.raises(InvalidRequest, match=f"{limit + 1} characters.* at most {limit}") as e:
+            builder.check_length(messages, 8)
+        assert (e.value.code, e.value.param) == ("context_length_exceeded", "messages")
+
+
+WORDS = st.text(st.sampled_from("thinerÉé\u0301家😀 <|_"))
+
+
+@given(st.lists(WORDS | st.sampled_from(SPECIAL["qwen3-grouped"]), min_size=1, max_size=4))
+@settings(deadline=None, max_examples=60)
+def test_words_that_fit_are_never_refused_for_their_length(
+    prepared: Callable[[str], Prepared], texts: list[str]
+):
+    for name in NAMES:
+        builder = PromptBuilder(prepared(name).model)
+        messages = [ChatMessage(role="user", content=tuple(TextPart(text=t) for t in texts))]
+        builder.check_length(messages, len(builder.build(messages, []).token_ids))
+
+
 def test_what_the_template_refuses_is_the_clients_fault(
     prepared: Callable[[str], Prepared], picture: Callable[..., bytes]
 ):
