@@ -13,7 +13,7 @@ from chiasm_contract.errors import InvalidRequest
 from chiasm_contract.messages import ChatMessage, ImagePart, TextPart
 from chiasm_worker.equality import Conversation, Prepared, Reference, ask
 from chiasm_worker.models.tiny.qwen_vl import TEMPLATE as QWEN_TEMPLATE
-from chiasm_worker.prompt import PromptBuilder
+from chiasm_worker.prompt import _END_MARK, _MARK, PromptBuilder
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -54,7 +54,9 @@ def test_typed_control_tokens_never_become_control_tokens(
         prompt, _ = model.prompt(ask(text))
         return [t for t in prompt.token_ids if t in special]
 
-    @given(st.lists(st.sampled_from([*SPECIAL[name], "a", " ", "\ue000", "\uf8ff"]), max_size=6))
+    @given(st.lists(st.sampled_from([*SPECIAL[name], "a", " ", _MARK, _END_MARK]), max_size=6))
+    @example([_END_MARK, SPECIAL[name][1], _MARK])
+    @example([_MARK, SPECIAL[name][0], _END_MARK])
     @settings(max_examples=60)
     def check(parts: list[str]) -> None:
         assert controls("".join(parts)) == controls("a")
