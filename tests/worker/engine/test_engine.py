@@ -133,11 +133,14 @@ def test_a_stop_token_says_so(model: Prepared):
 
 
 def test_logprobs_are_those_of_the_greedy_choice(model: Prepared):
-    for progress in run(model, model.engine(), ask("hello"), num_logprobs=3):
-        for token in progress.shown:
-            assert token.logprobs is not None
-            assert token.logprobs.top_ids[0] == token.token_id
-            assert token.logprobs.logprob == token.logprobs.top_logprobs[0] <= 0
+    progress = run(model, model.engine(), ask("hello"), num_logprobs=3)
+    shown = [token for each in progress for token in each.shown]
+    assert [token.token_id for token in shown] == [each.token_id for each in progress]
+    assert len(shown) == 12
+    for token in shown:
+        assert token.logprobs is not None
+        assert token.logprobs.top_ids[0] == token.token_id
+        assert token.logprobs.logprob == token.logprobs.top_logprobs[0] <= 0
 
 
 def test_too_long_is_the_clients_fault(model: Prepared):
