@@ -47,16 +47,32 @@ def outputs(choices: list[Request]) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("chunk", [7, 512])
+@pytest.mark.parametrize(
+    ("name", "shares"),
+    [
+        ("qwen3-grouped", True),
+        ("gemma3-narrow-window", True),
+        ("mllama-llama3-rope", True),
+        # One span in which every token sees every other: no prefix of it can be shared.
+        ("paligemma2-window", False),
+    ],
+)
 def test_the_prompt_is_computed_once_and_its_pictures_are_encoded_once(
-    chunk: int, model: Prepared, conversation: Conversation
+    name: str,
+    shares: bool,
+    chunk: int,
+    prepared: Callable[[str], Prepared],
+    conversation: Conversation,
 ):
+    model = prepared(name)
     engine = model.engine(max_num_batched_tokens=chunk)
-    choices = add(model, engine, conversation, 4)
+    choices = add(model, engine, conversation, 4, ignore_eos=True)
     finish(engine)
     num_prompt, size = choices[0].num_prompt_tokens, engine.spec.block_size
-    tail = num_prompt - (num_prompt - 1) // size * size
-    assert num_prompt > 3 * size
-    assert engine.totals.step_tokens == num_prompt + 3 * tail + 4 * 11
+    shared = (num_prompt - 1) // size * size if shares else 0
+    assert num_prompt > 2 * size
+    assert [choice.num_cached_tokens for choice in choices] == [0, shared, shared, shared]
+    assert engine.totals.step_tokens == num_prompt + 3 * (num_prompt - shared) + 4 * 11
     assert engine.runner.num_encode_calls == 2
     assert engine.totals.prompt_tokens == num_prompt
     assert engine.totals.generation_tokens == 4 * 12
