@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from chiasm_contract.config import Detail, MediaKind
 from chiasm_contract.errors import ClientFault, ErrorBody, InvalidRequest, RequestTooLarge
-from chiasm_contract.fingerprint import Value
+from chiasm_contract.fingerprint import SHARED_SCOPE_FP, Digest, Value
 from chiasm_contract.sampling import Sampling
 
 REQUEST_MEDIA_TYPE = "application/x-chiasm-request"
@@ -109,6 +109,10 @@ class GenerateHead(_Message):
     messages: tuple[ChatMessage, ...] = Field(min_length=1)
     sampling: Sampling = Sampling()
     priority: Priority = Field(default=0, description="Lower is served earlier.")
+    scope_fp: Digest = Field(
+        default=SHARED_SCOPE_FP,
+        description="Who may find what this request leaves in caches; absent: who has no tenant.",
+    )
     image_sizes_bytes: tuple[Annotated[int, Field(ge=0)], ...] = ()
     video_sizes_bytes: tuple[Annotated[int, Field(ge=0)], ...] = ()
     audio_sizes_bytes: tuple[Annotated[int, Field(ge=0)], ...] = ()
@@ -228,6 +232,7 @@ PodReason = Literal[
     "IdentityMismatch",
     "ProbePictureFailed",
     "ModelLoadFailed",
+    "TenantKeysRefused",
 ]
 
 

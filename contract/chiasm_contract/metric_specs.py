@@ -25,7 +25,7 @@ PER_PROCESS: tuple[str, ...] = ()
 
 MODEL: Mapping[str, tuple[str, ...]] = {"model_name": PER_PROCESS}
 
-STATUS_CODES = ("200", "400", "404", "413", "429", "499", "500", "503")
+STATUS_CODES = ("200", "400", "401", "404", "413", "429", "499", "500", "503")
 MODALITIES = ("text", "image", "video", "audio", "mixed", "unknown")
 BLOCK_KINDS = ("text_kv", "media_kv", "cross_kv", "encoder_output")
 IMAGE_FORMATS = ("png", "jpeg", "webp", "gif", "bmp")
@@ -147,6 +147,12 @@ METRIC_SPECS: tuple[MetricSpec, ...] = (
         "chiasm_sidecar_probe_pictures_total", "counter", "pictures", "sidecar",
         "Built-in pictures sent through the model before reporting ready, by outcome.",
         {"outcome": ("passed", "failed")},
+    ),
+    MetricSpec(
+        "chiasm_sidecar_tenant_key_loads_total", "counter", "loads", "sidecar",
+        "Times that tenants' API keys were read because they had changed; refused: they could not "
+        "be used, and those from before stay in force.",
+        {"outcome": ("taken", "refused")},
     ),
     MetricSpec(
         "chiasm_sidecar_worker_restarts_total", "counter", "restarts", "sidecar",

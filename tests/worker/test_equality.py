@@ -13,9 +13,10 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from chiasm_contract.fingerprint import SHARED_SCOPE_FP
 from chiasm_contract.messages import AudioPart, ChatMessage, ImagePart, TextPart, VideoPart
 from chiasm_worker.equality import ROOT, Conversation, Prepared, Reference, ask
-from chiasm_worker.kvcache.prefix_cache import ContentChain, cross_root, find_prefix
+from chiasm_worker.kvcache.prefix_cache import CacheScope, ContentChain, cross_root, find_prefix
 from chiasm_worker.models.mask import MaskRule
 from chiasm_worker.models.registry import FAMILIES
 from chiasm_worker.models.tiny import TINY_MODELS
@@ -247,7 +248,8 @@ def test_from_a_cache_that_holds_a_part(
     """The fault: what follows a hit, inside a picture too, is computed without what was found."""
     size, talk, want = 8, conversations(name)[0], expected(name)[0][:6]
     prompt, _ = prepared(name).prompt(talk)
-    root = cross_root(ROOT, prompt.cross)
+    scope = CacheScope.within(ROOT, SHARED_SCOPE_FP)
+    root = cross_root(scope.root, prompt.cross)
     chain = ContentChain(root, size, prompt.spans, prompt.bidirectional)
     for num_blocks in range((len(prompt.token_ids) - 1) // size + 1):
         engine = prepared(name).engine(block_size=size)

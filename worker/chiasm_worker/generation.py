@@ -26,9 +26,9 @@ from chiasm_contract.messages import (
     Usage,
 )
 
-from chiasm_worker.engine.encoding import EncoderInputs
 from chiasm_worker.engine.engine import Progress, RequestUsage
 from chiasm_worker.engine.service import EngineService
+from chiasm_worker.modality.media import MediaInputs
 from chiasm_worker.modality.request_media import MediaReader
 from chiasm_worker.models.base import LoadedModel
 from chiasm_worker.prompt import PromptBuilder
@@ -75,18 +75,24 @@ class Generation:
             room = max(1, engine.room(prompt))
             params = sampling_params(sampling, room, engine.model.decoder.spec.vocab_size)
             events = Events(self._tokens, sampling.n, sampling.logprobs is not None)
-            with self._service.media(prompt, inputs):
+            with self._service.media(inputs):
                 # Closed here and now when the caller leaves: that is what aborts the request.
                 running = self._service.generate(
-                    head.request_id, prompt, params, inputs, sampling.n, head.priority
+                    head.request_id,
+                    prompt,
+                    params,
+                    inputs,
+                    sampling.n,
+                    head.priority,
+                    head.scope_fp,
                 )
                 async with aclosing(running) as batches:
                     async for batch in batches:
                         yield events.of(batch)
 
-    def _prepare(self, head: GenerateHead, files: MediaFiles) -> tuple[Prompt, list[EncoderInputs]]:
-        placed = self._media.read(head.media_parts(), files)
-        return self._prompts.build(head.messages, placed), [item.inputs for item in placed]
+    def _prepare(self, head: GenerateHead, files: MediaFiles) -> tuple[Prompt, list[MediaInputs]]:
+        items, inputs = self._media.read(head.media_parts(), files, head.scope_fp)
+        return self._prompts.build(head.messages, items), inputs
 
 
 class Events:

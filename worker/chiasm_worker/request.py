@@ -19,7 +19,13 @@ import numpy.typing as npt
 
 from chiasm_worker.kvcache.block_table import BlockTable
 from chiasm_worker.kvcache.media_cache import MediaHandle
-from chiasm_worker.kvcache.prefix_cache import ContentChain, CrossSpan, MediaIdentity, MediaSpan
+from chiasm_worker.kvcache.prefix_cache import (
+    CacheScope,
+    ContentChain,
+    CrossSpan,
+    MediaIdentity,
+    MediaSpan,
+)
 
 
 class RequestStatus(enum.Enum):
@@ -127,6 +133,7 @@ class Request:
     request_id: str
     prompt: Prompt
     params: SamplingParams
+    scope: CacheScope
     chain: ContentChain
     table: BlockTable
     # Lower is served earlier.

@@ -218,12 +218,13 @@ def test_a_picture_that_breaks_the_encoder_ends_its_own_request(
     }
     want = {name: model.generate(model.engine(), [each], 12)[0] for name, each in good.items()}
     _, (poison,) = model.prompt(ask("x", [picture(3)]))
+    pixels = poison.tensors()["pixel_values"]
     engine = model.engine()
     encode_batch = engine.model.encoder.encode_batch
 
     def fragile(batch: Sequence[Mapping[str, torch.Tensor]]) -> EncodedBatch:
         for inputs in batch:
-            if torch.equal(inputs["pixel_values"], poison["pixel_values"]):
+            if torch.equal(inputs["pixel_values"], pixels):
                 raise RuntimeError("no such patch")
         return encode_batch(batch)
 

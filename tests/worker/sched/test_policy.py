@@ -3,16 +3,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from chiasm_worker.kvcache.block_table import BlockTable
-from chiasm_worker.kvcache.prefix_cache import ContentChain
+from chiasm_worker.kvcache.prefix_cache import CacheScope, ContentChain
 from chiasm_worker.request import Prompt, Request, SamplingParams
 from chiasm_worker.sched.policy import PLACES_PER_PRIORITY, RankedQueue, rank, rank_beside
 
 
 def arrived(number: int, priority: int = 0) -> Request:
     prompt = Prompt((1,), (), np.zeros((1, 1), dtype=np.int64))
-    request = Request(
-        f"r{number}", prompt, SamplingParams(1), ContentChain(b"r", 4, ()), BlockTable(4), priority
-    )
+    scope, chain = CacheScope("a" * 64, b"r"), ContentChain(b"r", 4, ())
+    params = SamplingParams(1)
+    request = Request(f"r{number}", prompt, params, scope, chain, BlockTable(4), priority)
     request.rank = rank(number, priority)
     return request
 

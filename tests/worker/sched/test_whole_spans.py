@@ -11,6 +11,7 @@ from chiasm_worker.kvcache.block_pool import BlockPool
 from chiasm_worker.kvcache.block_table import BlockTable
 from chiasm_worker.kvcache.media_cache import MediaCache
 from chiasm_worker.kvcache.prefix_cache import (
+    CacheScope,
     ContentChain,
     CrossSpan,
     MediaIdentity,
@@ -23,6 +24,7 @@ from chiasm_worker.sched.scheduler import ScheduledBatch, Scheduler, SchedulerLi
 from chiasm_worker.sched.spans import needed_together
 
 ROOT = b"r" * 32
+SCOPE = CacheScope("a" * 64, ROOT)
 BLOCK = 4
 SPEC = KVCacheSpec(num_layers=1, num_kv_heads=1, head_dim=4, block_size=BLOCK, dtype_bytes=4)
 BYTES_PER_TOKEN = 32  # a payload has 128 bytes: 4 vectors a block
@@ -32,7 +34,7 @@ Span = tuple[int, int]
 def scheduler(num_blocks: int, budget: int = 64, seqs: int = 8, caching: bool = True) -> Scheduler:
     pool = BlockPool(num_blocks)
     limits = SchedulerLimits(seqs, budget, caching)
-    return Scheduler(limits, pool, MediaCache(pool, SPEC, ROOT, BYTES_PER_TOKEN))
+    return Scheduler(limits, pool, MediaCache(pool, SPEC, BYTES_PER_TOKEN))
 
 
 def picture(which: int, length: int) -> MediaIdentity:
@@ -52,7 +54,8 @@ def request(
     positions = np.arange(num_prompt, dtype=np.int64)[None]
     prompt = Prompt(tuple(range(num_prompt)), media, positions, spans, cross)
     chain = ContentChain(cross_root(ROOT, cross), BLOCK, media, spans)
-    return Request(name, prompt, SamplingParams(max_tokens=max_tokens), chain, BlockTable(BLOCK))
+    params = SamplingParams(max_tokens=max_tokens)
+    return Request(name, prompt, params, SCOPE, chain, BlockTable(BLOCK))
 
 
 def step(sched: Scheduler) -> list[tuple[str, int, int]]:

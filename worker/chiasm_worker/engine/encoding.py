@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import torch
 
@@ -23,8 +24,24 @@ from chiasm_worker.sched.scheduler import EncodeJob
 
 logger = logging.getLogger(__name__)
 
-# What the processor made of one media item, by input name.
-EncoderInputs = Mapping[str, torch.Tensor]
+Tensors = Mapping[str, torch.Tensor]
+
+
+class EncoderInputs(Protocol):
+    """What the encoder takes of one media item, shared by those who hold it."""
+
+    def __hash__(self) -> int:
+        """Equal only to itself."""
+        ...
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes that whoever holds this keeps in memory."""
+        ...
+
+    def tensors(self) -> Mapping[str, torch.Tensor]:
+        """By the names under which the model takes them."""
+        ...
 
 
 class EncodingError(Exception):
@@ -56,16 +73,14 @@ class Encoding:
 
         Raises: EncodingError naming one that the encoder fails on; any of them may be unwritten.
         """
-        batches: dict[object, list[EncodeJob]] = {}
+        batches: dict[object, list[tuple[EncodeJob, Tensors]]] = {}
         for job in jobs:
-            inputs = media[job.request.request_id][job.span_index]
-            batches.setdefault(self._shape(job, inputs), []).append(job)
+            inputs = media[job.request.request_id][job.span_index].tensors()
+            batches.setdefault(self._shape(job, inputs), []).append((job, inputs))
         for batch in batches.values():
-            self._run_or_name(
-                batch, [media[job.request.request_id][job.span_index] for job in batch]
-            )
+            self._run_or_name([job for job, _ in batch], [inputs for _, inputs in batch])
 
-    def _run_or_name(self, batch: Sequence[EncodeJob], inputs: Sequence[EncoderInputs]) -> None:
+    def _run_or_name(self, batch: Sequence[EncodeJob], inputs: Sequence[Tensors]) -> None:
         """Run a batch; if it fails, one by one, so that only what fails by itself is to blame."""
         try:
             self._run(batch, inputs)
@@ -76,14 +91,14 @@ class Encoding:
             for job, each in zip(batch, inputs, strict=True):
                 self._run_or_name([job], [each])
 
-    def _shape(self, job: EncodeJob, inputs: EncoderInputs) -> object:
+    def _shape(self, job: EncodeJob, inputs: Tensors) -> object:
         """Jobs of equal shape share a batch."""
         item = job.handle.item
         if isinstance(self._encoder, BatchingEncoder):
             return (item.modality, self._encoder.batch_key(inputs))
         return job.handle.block_ids
 
-    def _run(self, batch: Sequence[EncodeJob], inputs: Sequence[EncoderInputs]) -> None:
+    def _run(self, batch: Sequence[EncodeJob], inputs: Sequence[Tensors]) -> None:
         started = self._now()
         encoded = self._encode(inputs)
         for job, features in zip(batch, encoded.features, strict=True):
@@ -103,7 +118,7 @@ class Encoding:
         self.num_padding_rows += encoded.num_padding_rows
         self.seconds += seconds
 
-    def _encode(self, inputs: Sequence[EncoderInputs]) -> EncodedBatch:
+    def _encode(self, inputs: Sequence[Tensors]) -> EncodedBatch:
         if isinstance(self._encoder, BatchingEncoder):
             return self._encoder.encode_batch(inputs)
         features = [self._encoder.encode(each) for each in inputs]

@@ -17,6 +17,7 @@ from typing import Any
 
 from chiasm_contract.config import EngineLimits
 from chiasm_contract.errors import InvalidRequest, InvariantError, RequestTooLarge
+from chiasm_contract.fingerprint import SHARED_SCOPE_FP
 
 from chiasm_worker.attention.reference import ReferenceAttention
 from chiasm_worker.engine.answer import Answer, end_token_ids
@@ -28,7 +29,7 @@ from chiasm_worker.engine.sampler import RowSampler, SampledToken
 from chiasm_worker.kvcache.block_pool import BlockPool
 from chiasm_worker.kvcache.block_table import BlockTable
 from chiasm_worker.kvcache.media_cache import MediaCache
-from chiasm_worker.kvcache.prefix_cache import ContentChain, cross_root
+from chiasm_worker.kvcache.prefix_cache import CacheScope, ContentChain, cross_root
 from chiasm_worker.kvcache.spec import KVCacheSpec
 from chiasm_worker.models.base import LoadedModel
 from chiasm_worker.request import FinishReason, Prompt, Request, SamplingParams
@@ -101,7 +102,6 @@ class Engine:
         self.media_cache = MediaCache(
             self.pool,
             self.spec,
-            root,
             width * model.dtype.itemsize,
             self.spec.cross_vectors(num_cross) if num_cross else 0,
         )
@@ -145,8 +145,12 @@ class Engine:
         params: SamplingParams,
         choice: int = 0,
         priority: int = 0,
+        scope_fp: str = SHARED_SCOPE_FP,
     ) -> Request:
         """A request that can run to its end here; does not queue it and may run in any thread.
+
+        Args:
+            scope_fp: who may find what it leaves in the cache.
 
         Raises: InvalidRequest when it is longer than the model allows, RequestTooLarge when its
         blocks would not fit even alone.
@@ -161,12 +165,14 @@ class Engine:
                 param="messages" if num_prompt >= self.limits.max_model_len else "max_tokens",
                 code="context_length_exceeded",
             )
+        scope = CacheScope.within(self._root, scope_fp)
         request = Request(
             request_id=request_id,
             prompt=prompt,
             params=params,
+            scope=scope,
             chain=ContentChain(
-                cross_root(self._root, prompt.cross),
+                cross_root(scope.root, prompt.cross),
                 self.spec.block_size,
                 prompt.spans,
                 prompt.bidirectional,

@@ -15,11 +15,12 @@ import logging
 import math
 import queue
 import threading
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
 from chiasm_contract.errors import InvalidRequest, Overloaded, Unavailable
+from chiasm_contract.fingerprint import SHARED_SCOPE_FP
 
 from chiasm_worker.engine.encoding import EncoderInputs
 from chiasm_worker.engine.engine import Engine, Progress
@@ -103,16 +104,13 @@ class EngineService:
         self._mean_seconds += 0.1 * (self._loop.time() - started - self._mean_seconds)
 
     @contextmanager
-    def media(self, prompt: Prompt, inputs: Sequence[EncoderInputs]) -> Iterator[None]:
+    def media(self, inputs: Sequence[EncoderInputs]) -> Iterator[None]:
         """Room for a request's processed media until its end.
 
         Raises: Overloaded when those of others take it.
         """
-        sizes = {
-            span.item.digest: sum(tensor.nbytes for tensor in each.values())
-            for span, each in zip(prompt.media, inputs, strict=True)
-        }
-        with self._media_room.hold(sizes, self._retry_after_seconds()):
+        sizes_bytes: dict[Hashable, int] = {each: each.num_bytes for each in inputs}
+        with self._media_room.hold(sizes_bytes, self._retry_after_seconds()):
             yield
 
     async def generate(
@@ -123,6 +121,7 @@ class EngineService:
         inputs: Sequence[EncoderInputs],
         num_choices: int = 1,
         priority: int = 0,
+        scope_fp: str = SHARED_SCOPE_FP,
     ) -> AsyncGenerator[list[Progress]]:
         """Batches of progress, the last of which holds the end of the last choice, or a failure.
 
@@ -138,6 +137,7 @@ class EngineService:
                 params,
                 choice,
                 priority,
+                scope_fp,
             )
             for choice in range(num_choices)
         )

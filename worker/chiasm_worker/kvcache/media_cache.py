@@ -1,8 +1,9 @@
 """Encoder outputs in the same pool as K and V, so that an item is encoded once.
 
-An item's output is cut into block payloads, which are one entry: found by the item's identity,
-used by every request that has the item in a coming chunk, and cached - then given up whole, when
-its credit is the lowest - once nobody needs it. Half an entry is no entry.
+An item's output is cut into block payloads, which are one entry: found by the item's identity
+under the root of those who may read it, used by every request of theirs that has the item in a
+coming chunk, and cached - then given up whole, when its credit is the lowest - once nobody needs
+it. Half an entry is no entry.
 What is kept is the output before compression, so that an item in several details is encoded once.
 
 Must not know: torch, where in a prompt an item stands.
@@ -38,13 +39,11 @@ class MediaCache:
         self,
         pool: BlockPool,
         spec: KVCacheSpec,
-        root: bytes,
         bytes_per_token: int,
         vectors_per_block: int = 0,
     ) -> None:
         self._pool = pool
         self._spec = spec
-        self._root = root
         self._bytes_per_token = bytes_per_token
         # Where blocks are read one by one, no vector lies in two; 0: outputs fill them to the brim.
         self._vectors_per_block = vectors_per_block
@@ -57,14 +56,14 @@ class MediaCache:
             return -(-num_vectors // self._vectors_per_block)
         return self._spec.blocks_for_bytes(num_vectors * self._bytes_per_token)
 
-    def contains(self, item: MediaIdentity) -> bool:
+    def contains(self, root: bytes, item: MediaIdentity) -> bool:
         """Whether the item's output is there, or will be once the chosen step has run."""
-        return self._find(self._contents(item.encoded)) is not None
+        return self._find(self._contents(root, item.encoded)) is not None
 
-    def acquire(self, item: MediaIdentity) -> MediaHandle | None:
+    def acquire(self, root: bytes, item: MediaIdentity) -> MediaHandle | None:
         """Hold the item's output, allocating room for it when it is not there; None if no room."""
         item = item.encoded
-        contents = self._contents(item)
+        contents = self._contents(root, item)
         found = self._find(contents)
         if found is not None:
             self._pool.acquire(found)
@@ -102,8 +101,8 @@ class MediaCache:
                 f"{handle.slot_gens}, but these are at {now}; bug."
             )
 
-    def _contents(self, item: MediaIdentity) -> list[MediaBlockContent]:
-        return media_contents(self._root, item, self.num_blocks(item))
+    def _contents(self, root: bytes, item: MediaIdentity) -> list[MediaBlockContent]:
+        return media_contents(root, item, self.num_blocks(item))
 
     def _find(self, contents: list[MediaBlockContent]) -> list[int] | None:
         found = [self._pool.lookup(content.key, content) for content in contents]

@@ -348,11 +348,11 @@ class Scheduler:
         self, request: Request, index: int, step: StepBudget, held: dict[int, MediaHandle]
     ) -> Placed:
         """Add one item's encoder output to `held`, unless it has to wait."""
-        item = request.prompt.media[index].item
-        is_new = not self._media_cache.contains(item)
+        item, root = request.prompt.media[index].item, request.scope.root
+        is_new = not self._media_cache.contains(root, item)
         if is_new and not step.may_encode(encoder_tokens(item)):
             return Placed.NEXT_STEP
-        handle = self._media_cache.acquire(item)
+        handle = self._media_cache.acquire(root, item)
         if handle is None:
             return Placed.NO_ROOM
         if is_new:
