@@ -200,7 +200,7 @@ def test_a_batch_that_fails_fails_its_requests_and_nothing_else(
     assert (engine.pool.num_used, engine.pool.num_cached, engine.totals.failed) == (0, 0, 1)
     monkeypatch.undo()
     assert run(model, engine, ask("hello", [picture(1)]))[-1].finish_reason is FinishReason.LENGTH
-    assert engine.runner.num_encode_calls == 1
+    assert engine.runner.encoding.num_items == 1
 
 
 @pytest.mark.parametrize("beside", [(64, 48), (120, 60)], ids=["same shape", "other shape"])
@@ -312,5 +312,4 @@ def test_after_random_aborts_no_block_is_held(
     assert engine.pool.num_used == 0
     assert engine.pool.num_free + engine.pool.num_cached == engine.pool.num_blocks
     assert not engine._live
-    assert not engine._samplers
-    assert engine.runner.num_encode_calls == len(pictures)
+    assert engine.runner.encoding.num_items == len(pictures)
