@@ -37,6 +37,9 @@ _TRAILER = struct.Struct("<QQ4s44x")
 _ZEROS = slice(112, 124)
 
 
+MALFORMED_REASONS = ("short", "header_crc", "magic", "schema", "kind", "trailer")
+
+
 class RecordKind(enum.IntEnum):
     """What a payload holds."""
 
@@ -47,7 +50,7 @@ class RecordKind(enum.IntEnum):
 
 
 class MalformedRecord(ValueError):
-    """These bytes are no record; `reason` is a word for counters."""
+    """These bytes are no record; `reason` is one of MALFORMED_REASONS."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -146,6 +149,11 @@ def parse_trailer(data: bytes | memoryview) -> Trailer:
     if magic != _MAGIC or any(data[_TRAILER.size - 44 :]):
         raise MalformedRecord("trailer", "The bytes do not end like a record.")
     return Trailer(generation, checksum)
+
+
+def kind_of(record: bytes) -> RecordKind:
+    """The kind of a record whose header is known to be one."""
+    return _KINDS[record[6]]
 
 
 _KINDS = {int(kind): kind for kind in RecordKind}

@@ -15,10 +15,11 @@ Must not know: sockets, files, what a block means. Any bytes decode or raise Val
 from __future__ import annotations
 
 import enum
+import functools
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -28,7 +29,7 @@ from chiasm_contract.block_guard import (
     Outcome,
     Verdict,
 )
-from chiasm_contract.block_record import FINGERPRINT_BYTES
+from chiasm_contract.block_record import FINGERPRINT_BYTES, MALFORMED_REASONS
 from chiasm_contract.fingerprint import Value
 
 MAX_FRAME_BYTES = 2**22
@@ -38,6 +39,7 @@ MAX_GROUPS = 1024
 _FRAME = struct.Struct("<IBI")
 _FETCH = struct.Struct("<Q32sII")
 _GROUP = struct.Struct("<BII")
+_KEY = struct.Struct(f"{FINGERPRINT_BYTES}s")
 _COUNT = struct.Struct("<I")
 _FOUND = struct.Struct("<BBBxi")
 _STORE = struct.Struct("<Q32sI")
@@ -74,7 +76,10 @@ class GroupKind(enum.IntEnum):
     ENTRY = 1  # all or nothing
 
 
-# Words of verdicts, by number; a number beyond them is a word of a later version.
+# Words of verdicts, by number; a number beyond them is a word of a later version. Of misses:
+# absent: no tier has it. stored: there is one already, the offer was not needed. busy: no room now
+# (slots, queue). dropped: not handed out because the rest of its group is missing or the group is
+# not needed. retired: its namespace takes part no more. The others say why bytes are no record.
 DETAILS = (
     "",
     "absent",
@@ -82,12 +87,7 @@ DETAILS = (
     "busy",
     "dropped",
     "retired",
-    "short",
-    "header_crc",
-    "magic",
-    "schema",
-    "kind",
-    "trailer",
+    *MALFORMED_REASONS,
     *REJECT_FIELDS,
     *QUARANTINE_REASONS,
 )
@@ -104,7 +104,7 @@ class Hello(BaseModel):
     compute_fp: str = Field(pattern="^[0-9a-f]{64}$")
     repr_fp: str = Field(pattern="^[0-9a-f]{64}$")
     fields: dict[str, Value] = Field(description="The manifest behind both digests.")
-    payload_bytes: int = Field(ge=1)
+    payload_bytes: int = Field(ge=1, le=2**31)
 
 
 class Welcome(BaseModel):
@@ -141,8 +141,7 @@ class Fetch:
     groups: tuple[Group, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(NamedTuple):
     """What became of one key; `slot` holds the record when the outcome is use, else -1."""
 
     verdict: Verdict
@@ -177,6 +176,8 @@ def frame_length(prefix: bytes) -> int:
 
     Raises: ValueError when that is not possible.
     """
+    if len(prefix) != _COUNT.size:
+        raise ValueError(f"A frame begins with {_COUNT.size} bytes of length, not {len(prefix)}.")
     (length,) = _COUNT.unpack(prefix)
     if not _FRAME.size - 4 <= length <= MAX_FRAME_BYTES:
         raise ValueError(f"A frame of {length} bytes; {MAX_FRAME_BYTES} are allowed.")
@@ -186,8 +187,10 @@ def frame_length(prefix: bytes) -> int:
 def split_frame(data: bytes) -> tuple[Kind, int, memoryview]:
     """Kind, call and body of a frame without its first four bytes.
 
-    Raises: ValueError for an unknown kind.
+    Raises: ValueError for an unknown kind, or when the frame is too short to have one.
     """
+    if len(data) < _FRAME.size - 4:
+        raise ValueError(f"A frame of {len(data)} bytes has no kind and call.")
     kind, call = struct.unpack_from("<BI", data)
     return Kind(kind), call, memoryview(data)[_FRAME.size - 4 :]
 
@@ -213,7 +216,7 @@ def decode_fetch(body: bytes | memoryview) -> Fetch:
         num_keys += count
         if num_keys > MAX_KEYS:
             raise ValueError(f"A fetch of {num_keys} keys or more; {MAX_KEYS} are allowed.")
-        keys = tuple(reader.bytes(FINGERPRINT_BYTES) for _ in range(count))
+        keys = reader.keys(count)
         groups.append(Group(GroupKind(kind), keys, unless_chain))
     reader.end()
     return Fetch(engine_gen, scope_fp, tuple(groups))
@@ -231,10 +234,11 @@ def encode_found(found: Sequence[Found]) -> bytes:
 def decode_found(body: bytes | memoryview) -> list[Found]:
     """Raises: ValueError for anything that `encode_found` did not write."""
     reader = _Reader(body)
-    entries = [reader.take(_FOUND) for _ in range(reader.count(_FOUND.size))]
+    data = reader.raw(reader.count(_FOUND.size) * _FOUND.size)
     reader.end()
     return [
-        Found(_verdict(outcome, word), Tier(tier), slot) for outcome, word, tier, slot in entries
+        Found(_verdict(outcome, word), _tier(tier), slot)
+        for outcome, word, tier, slot in _FOUND.iter_unpack(data)
     ]
 
 
@@ -283,8 +287,13 @@ def decode_slots(body: bytes | memoryview) -> tuple[int, ...]:
     return slots
 
 
+# Remembered, for one answer holds hundreds of the same few.
+@functools.cache
 def _verdict(outcome: int, word: int) -> Verdict:
     return Verdict(Outcome(outcome), DETAILS[word] if word < len(DETAILS) else "unknown")
+
+
+_tier = functools.cache(Tier)
 
 
 class _Reader:
@@ -300,10 +309,14 @@ class _Reader:
         self._at += layout.size
         return values
 
-    def bytes(self, length: int) -> bytes:
+    def raw(self, length: int) -> bytes:
         self._need(length)
         self._at += length
         return bytes(self._body[self._at - length : self._at])
+
+    def keys(self, count: int) -> tuple[bytes, ...]:
+        data = self.raw(count * FINGERPRINT_BYTES)
+        return tuple([key for (key,) in _KEY.iter_unpack(data)])
 
     def count(self, size: int) -> int:
         """A count of entries of so many bytes, all of which are there."""

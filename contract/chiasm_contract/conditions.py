@@ -55,12 +55,14 @@ class Reason(StrEnum):
     IMAGE_PULL_FAILED = "ImagePullFailed"
     VOLUME_NOT_MOUNTED = "VolumeNotMounted"
     CLAIM_NOT_FOUND = "ClaimNotFound"
+    SECRET_NOT_FOUND = "SecretNotFound"  # noqa: S105 - a word, not a secret
     UNSCHEDULABLE = "Unschedulable"
     CONTAINER_CANNOT_START = "ContainerCannotStart"
     MODEL_LOAD_FAILED = "ModelLoadFailed"
     CRASH_LOOP = "CrashLoop"
     PROBE_PICTURE_FAILED = "ProbePictureFailed"
     IDENTITY_MISMATCH = "IdentityMismatch"
+    TENANT_KEYS_REFUSED = "TenantKeysRefused"
     PODS_REFUSED = "PodsRefused"
     PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"
 

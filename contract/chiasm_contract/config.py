@@ -13,6 +13,7 @@ from typing import Literal, TypeVar, get_args
 from pydantic import BaseModel, ConfigDict, Field
 
 from chiasm_contract import names
+from chiasm_contract.tenants import TenantKeys
 from chiasm_contract.tiers import BlockService, BlockTiers
 
 C = TypeVar("C", bound=BaseModel)
@@ -20,6 +21,7 @@ C = TypeVar("C", bound=BaseModel)
 MediaKind = Literal["image", "video", "audio"]
 Dtype = Literal["float32", "bfloat16", "float16"]
 DeviceKind = Literal["cpu", "cuda"]  # torch calls AMD's devices "cuda" too
+BlockSize = Literal[8, 16, 32, 64]
 CompressionMethod = Literal["salient", "mean"]
 Detail = Literal["auto", "low", "high"]
 CompressionRatio = Literal[1, 4, 8, 16]
@@ -100,7 +102,7 @@ class VisionConfig(_Frozen):
 class EngineLimits(_Frozen):
     """The engine's budgets."""
 
-    block_size: Literal[8, 16, 32, 64] = 16
+    block_size: BlockSize = 16
     kv_cache_bytes: int = Field(default=256 * 2**20, ge=2**20)
     max_model_len: int = Field(default=2048, ge=16)
     max_num_seqs: int = Field(default=16, ge=1)
@@ -143,6 +145,7 @@ class SidecarConfig(MediaLimits):
         description="Dotted identity field -> value that the worker must report.",
     )
     access_log: bool = False
+    tenants: TenantKeys | None = Field(default=None, description="None: everybody may ask.")
     tiers: BlockTiers | None = Field(default=None, description="None: no block service.")
 
 

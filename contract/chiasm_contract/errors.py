@@ -3,6 +3,7 @@
     ChiasmError
     ├── ClientFault            the caller can mend it (4xx)
     │   ├── InvalidRequest     400  malformed, undecodable, out of range
+    │   ├── Unauthorized       401  no API key, or a wrong one
     │   ├── UnknownModel       404
     │   ├── RequestTooLarge    413  bytes, pixels, number of media
     │   └── Overloaded         429  with retry_after_seconds
@@ -74,6 +75,13 @@ class InvalidRequest(ClientFault):
     """Malformed or out of range."""
 
 
+class Unauthorized(ClientFault):
+    """No API key where one is needed, or one that is not valid here."""
+
+    status = HTTPStatus.UNAUTHORIZED
+    code = "invalid_api_key"
+
+
 class UnknownModel(ClientFault):
     """No such model here."""
 
@@ -110,7 +118,14 @@ class InvariantError(ChiasmError):
 
 _BY_STATUS: dict[int, type[ChiasmError]] = {
     int(kind.status): kind
-    for kind in (InvalidRequest, UnknownModel, RequestTooLarge, Overloaded, Unavailable)
+    for kind in (
+        InvalidRequest,
+        Unauthorized,
+        UnknownModel,
+        RequestTooLarge,
+        Overloaded,
+        Unavailable,
+    )
 }
 
 

@@ -12,9 +12,10 @@ Must not know: files, clocks, the environment, any network. Pure functions of th
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
@@ -31,9 +32,16 @@ def _resolved(value: str) -> str:
     return value
 
 
+def _of_one_form(value: float) -> float:
+    if value == 0 and math.copysign(1, value) < 0:
+        raise ValueError("-0.0 equals 0.0 but has other bytes; an identity says 0.0")
+    return value
+
+
 Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Word = Annotated[str, StringConstraints(min_length=1, max_length=200), AfterValidator(_resolved)]
 Number = Annotated[int, Field(ge=0, le=2**63)]
+Real = Annotated[float, AfterValidator(_of_one_form)]
 
 
 class _Identity(BaseModel):
@@ -66,7 +74,7 @@ class Position(_Identity):
     """The position scheme of the language model."""
 
     type: Word
-    theta: float
+    theta: Real
     scaling: Word
     sections: list[Number]
     window: Number
@@ -164,6 +172,25 @@ class Identity(_Identity):
             **{f"repr.{name}": value for name, value in flatten(self.repr).items()},
         }
 
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, Value]) -> Self:
+        """The identity whose `fields()` these are.
+
+        Raises: ValueError naming a field that is unknown, missing or not resolved.
+        """
+        tree: dict[str, Any] = {}
+        for name, value in fields.items():
+            *path, leaf = name.split(".")
+            node = tree
+            for step in path:
+                node = node.setdefault(step, {})
+                if not isinstance(node, dict):
+                    raise ValueError(f"{name} stands below a field that has a value")
+            if leaf in node:
+                raise ValueError(f"{name} has both a value and fields below it")
+            node[leaf] = value
+        return cls.model_validate(tree)
+
 
 def flatten(identity: BaseModel) -> dict[str, Value]:
     """Dotted field -> value of one closed field set, in declaration order."""
@@ -180,26 +207,40 @@ def flatten(identity: BaseModel) -> dict[str, Value]:
     return fields
 
 
-def _digest(domain: str, identity: _Identity) -> str:
+_DOMAINS: Mapping[type[_Identity], str] = {Compute: "compute", Repr: "repr", Scope: "scope"}
+
+
+def encoded(fields: Compute | Repr | Scope) -> bytes:
+    """The bytes that are digested: the domain's tag, then {field number: value}, both as CBOR."""
+    domain = _DOMAINS[type(fields)]
     numbers = _NUMBERS[domain]
-    encoded = cbor.encode({numbers[name]: value for name, value in flatten(identity).items()})
     tag = f"chiasm/{domain}/{SCHEMA}".encode()
-    return hashlib.sha256(cbor.encode(tag) + encoded).hexdigest()
+    values = {numbers[name]: value for name, value in flatten(fields).items()}
+    return cbor.encode(tag) + cbor.encode(values)
+
+
+def _digest(fields: Compute | Repr | Scope) -> str:
+    return hashlib.sha256(encoded(fields)).hexdigest()
 
 
 def compute_fp(compute: Compute) -> str:
     """64 hex digits: equal exactly when two engines give a vector the same meaning."""
-    return _digest("compute", compute)
+    return _digest(compute)
 
 
 def repr_fp(representation: Repr) -> str:
     """64 hex digits: equal exactly when two engines lay a block out the same way."""
-    return _digest("repr", representation)
+    return _digest(representation)
 
 
 def scope_fp(scope: Scope) -> str:
     """64 hex digits: equal exactly when the same readers are allowed."""
-    return _digest("scope", scope)
+    return _digest(scope)
+
+
+# Of requests that no tenant stands behind. No tenant's MAC, 64 hex digits, is this word.
+SHARED = Scope(tenant="shared", adapter="base", track="stable")
+SHARED_SCOPE_FP = scope_fp(SHARED)
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,8 @@
 
 A request is one body: `length of head, 4 bytes big-endian | head, JSON | media, back to back`:
 pictures, then videos, then sounds. Files stay raw bytes (base64 would cost a third more and a
-copy). The answer is NDJSON, one event a line: any number of `token`, then exactly one `finish` or
-`error`.
+copy). The answer is NDJSON, one event a line: any number of `token` and, for each choice, one
+`finish` behind its tokens; or, wherever something fails, one `error`, behind which nothing comes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from chiasm_contract.config import Detail, MediaKind
 from chiasm_contract.errors import ClientFault, ErrorBody, InvalidRequest, RequestTooLarge
-from chiasm_contract.fingerprint import Value
+from chiasm_contract.fingerprint import SHARED_SCOPE_FP, Digest, Value
 from chiasm_contract.sampling import Sampling
 
 REQUEST_MEDIA_TYPE = "application/x-chiasm-request"
@@ -51,6 +51,9 @@ def too_many_media(kind: MediaKind, count: int, limit: int, param: str) -> Clien
 
 
 _LENGTH = struct.Struct(">I")
+
+# Reading the head takes time that nobody else gets; media stand behind it.
+MAX_HEAD_BYTES = 16 * 2**20
 
 
 class _Message(BaseModel):
@@ -106,6 +109,10 @@ class GenerateHead(_Message):
     messages: tuple[ChatMessage, ...] = Field(min_length=1)
     sampling: Sampling = Sampling()
     priority: Priority = Field(default=0, description="Lower is served earlier.")
+    scope_fp: Digest = Field(
+        default=SHARED_SCOPE_FP,
+        description="Who may find what this request leaves in caches; absent: who has no tenant.",
+    )
     image_sizes_bytes: tuple[Annotated[int, Field(ge=0)], ...] = ()
     video_sizes_bytes: tuple[Annotated[int, Field(ge=0)], ...] = ()
     audio_sizes_bytes: tuple[Annotated[int, Field(ge=0)], ...] = ()
@@ -225,6 +232,7 @@ PodReason = Literal[
     "IdentityMismatch",
     "ProbePictureFailed",
     "ModelLoadFailed",
+    "TenantKeysRefused",
 ]
 
 
@@ -251,12 +259,18 @@ def encode_request(head: GenerateHead, files: MediaFiles) -> bytes:
 def decode_request(body: bytes) -> tuple[GenerateHead, MediaFiles]:
     """The head and the media of one request body.
 
-    Raises: InvalidRequest when lengths do not add up or a part points nowhere,
-    pydantic.ValidationError (a ValueError) when the head is not a GenerateHead.
+    Raises: InvalidRequest when lengths do not add up or a part points nowhere, RequestTooLarge
+    when the head exceeds MAX_HEAD_BYTES, pydantic.ValidationError (a ValueError) when it is not a
+    GenerateHead.
     """
     if len(body) < _LENGTH.size:
         raise InvalidRequest(f"The request body has {len(body)} bytes; its head needs at least 4.")
     (length,) = _LENGTH.unpack_from(body)
+    if length > MAX_HEAD_BYTES:
+        raise RequestTooLarge(
+            f"The head has {length} bytes; at most {MAX_HEAD_BYTES} are allowed. Send less text.",
+            param="messages",
+        )
     start = _LENGTH.size + length
     if start > len(body):
         raise InvalidRequest(f"The head claims {length} bytes; the body has {len(body)}.")

@@ -10,56 +10,28 @@ test in each part compares what it exposes with the rows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal, get_args
+from chiasm_contract.block_guard import REJECT_FIELDS
+from chiasm_contract.block_record import MALFORMED_REASONS
+from chiasm_contract.metric_spec import (
+    AUDIO_FORMATS,
+    BLOCK_KINDS,
+    BYTES_BUCKETS,
+    CHECK_SECONDS_BUCKETS,
+    IMAGE_FORMATS,
+    KV_OUTCOMES,
+    KV_TIERS,
+    MODALITIES,
+    MODEL,
+    SECONDS_BUCKETS,
+    STATUS_CODES,
+    TOKEN_BUCKETS,
+    VIDEO_FORMATS,
+    MetricSpec,
+    Part,
+)
+from chiasm_contract.worker_metric_specs import WORKER_SPECS
 
-from chiasm_contract.config import COMPRESSION_RATIOS
-from chiasm_contract.media_formats import AudioFormat, VideoFormat
-
-Kind = Literal["counter", "gauge", "histogram"]
-Part = Literal["sidecar", "worker", "operator"]
-
-PER_PROCESS: tuple[str, ...] = ()
-"""The values of a label that has one value as long as a process lives."""
-
-MODEL: Mapping[str, tuple[str, ...]] = {"model_name": PER_PROCESS}
-
-STATUS_CODES = ("200", "400", "404", "413", "429", "499", "500", "503")
-MODALITIES = ("text", "image", "video", "audio", "mixed", "unknown")
-BLOCK_KINDS = ("text_kv", "media_kv", "cross_kv", "encoder_output")
-IMAGE_FORMATS = ("png", "jpeg", "webp", "gif", "bmp")
-VIDEO_FORMATS = get_args(VideoFormat)
-AUDIO_FORMATS = get_args(AudioFormat)
-
-SECONDS_BUCKETS = (
-    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0,
-)  # fmt: skip
-TOKEN_BUCKETS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 50_000)
-BYTES_BUCKETS = tuple(1024 * 4**power for power in range(9))
-
-
-@dataclass(frozen=True)
-class MetricSpec:
-    """One family: everything that a reader of a panel or an alert needs to know about it."""
-
-    name: str
-    kind: Kind
-    unit: str
-    part: Part
-    help: str
-    labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    buckets: tuple[float, ...] = ()
-
-    @property
-    def sample_names(self) -> tuple[str, ...]:
-        """The names of its time series in an exposition."""
-        if self.kind == "histogram":
-            return tuple(f"{self.name}_{suffix}" for suffix in ("bucket", "count", "sum"))
-        return (self.name,)
-
-
-METRIC_SPECS: tuple[MetricSpec, ...] = (
+SIDECAR_SPECS: tuple[MetricSpec, ...] = (
     # sidecar: requests as clients see them
     MetricSpec(
         "vllm:time_to_first_token_seconds", "histogram", "seconds", "sidecar",
@@ -149,132 +121,108 @@ METRIC_SPECS: tuple[MetricSpec, ...] = (
         {"outcome": ("passed", "failed")},
     ),
     MetricSpec(
+        "chiasm_sidecar_tenant_key_loads_total", "counter", "loads", "sidecar",
+        "Times that tenants' API keys were read because they had changed; refused: they could not "
+        "be used, and those from before stay in force.",
+        {"outcome": ("taken", "refused")},
+    ),
+    MetricSpec(
         "chiasm_sidecar_worker_restarts_total", "counter", "restarts", "sidecar",
         "Times that a new incarnation of the worker appeared after the first.",
     ),
-    # worker: requests and tokens
+    # sidecar: cache blocks in the memory tiers
     MetricSpec(
-        "vllm:num_requests_running", "gauge", "requests", "worker",
-        "Requests that hold cache blocks.", MODEL,
+        "chiasm_kv_version_check_total", "counter", "records", "sidecar",
+        "Records judged by the guard before they went on, by where they came from (get_kv: a tier; "
+        "update_kv: the worker, or a tier that holds another one) and how it ended.",
+        {"tier": ("worker", *KV_TIERS), "op": ("get_kv", "update_kv"), "outcome": KV_OUTCOMES},
     ),
     MetricSpec(
-        "vllm:num_requests_waiting", "gauge", "requests", "worker",
-        "Requests that wait for their first blocks, or for new ones after a preemption.", MODEL,
+        "chiasm_kv_version_reject_total", "counter", "records", "sidecar",
+        "Records of something else than what was asked for, by the first field that differs; "
+        "generation: asked or offered before the engine's last swap.",
+        {"field": REJECT_FIELDS},
     ),
     MetricSpec(
-        "vllm:prompt_tokens_total", "counter", "tokens", "worker",
-        "Prompt tokens, pictures included, of requests that reached their first token.", MODEL,
+        "chiasm_kv_check_seconds", "histogram", "seconds", "sidecar",
+        "Time to judge one batch of records, checksums of payloads excluded.", {},
+        CHECK_SECONDS_BUCKETS,
     ),
     MetricSpec(
-        "vllm:generation_tokens_total", "counter", "tokens", "worker",
-        "Tokens generated.", MODEL,
+        "chiasm_kv_torn_read_total", "counter", "records", "sidecar",
+        "Records whose two ends differ: read while they were written.",
     ),
     MetricSpec(
-        "chiasm_worker_image_tokens_total", "counter", "tokens", "worker",
-        "Tokens of pictures in prompts that reached their first token, by compression.",
-        {**MODEL, "compression": tuple(map(str, COMPRESSION_RATIOS))},
+        "chiasm_kv_quarantined_bytes_total", "counter", "bytes", "sidecar",
+        "Records with wrong bytes, or two contents under one key, taken out of their tier.",
     ),
     MetricSpec(
-        "vllm:num_preemptions_total", "counter", "preemptions", "worker",
-        "Times that a running request gave its blocks to an older one.", MODEL,
+        "chiasm_kv_malformed_total", "counter", "records", "sidecar",
+        "Bytes in the place of a record that are none, by what is wrong; each counts as a miss.",
+        {"tier": ("worker", *KV_TIERS), "reason": MALFORMED_REASONS},
     ),
     MetricSpec(
-        "chiasm_worker_steps_total", "counter", "steps", "worker",
-        "Batches computed.", MODEL,
+        "chiasm_kv_namespace_bytes", "gauge", "bytes", "sidecar",
+        "What a tier of this pod holds, by the state of its namespaces; 0 for Valkey, which has "
+        "its own count.",
+        {"tier": KV_TIERS, "state": ("live", "draining", "retired", "swept")},
     ),
     MetricSpec(
-        "chiasm_worker_step_tokens_total", "counter", "tokens", "worker",
-        "Tokens computed in batches: prompt, generated, and computed again after a preemption.",
-        MODEL,
+        "chiasm_kv_engine_generation", "gauge", "generations", "sidecar",
+        "The latest generation that the worker has named; it moves before every swap.",
     ),
     MetricSpec(
-        "chiasm_worker_step_seconds_total", "counter", "seconds", "worker",
-        "Time spent on batches, from choosing them to their text.", MODEL,
+        "chiasm_kv_blocks_wanted_total", "counter", "blocks", "sidecar",
+        "Blocks that the worker asked the tiers for.",
     ),
     MetricSpec(
-        "chiasm_worker_model_seconds_total", "counter", "seconds", "worker",
-        "The part of chiasm_worker_step_seconds_total that the model itself took.", MODEL,
+        "chiasm_kv_blocks_found_total", "counter", "blocks", "sidecar",
+        "Blocks of use found in a tier, by what they hold.",
+        {"tier": KV_TIERS, "kind": BLOCK_KINDS},
     ),
     MetricSpec(
-        "chiasm_worker_requests_aborted_total", "counter", "requests", "worker",
-        "Requests whose client went away before their end.", MODEL,
+        "chiasm_kv_read_bytes_total", "counter", "bytes", "sidecar",
+        "Records of use that were read from a tier.", {"tier": KV_TIERS},
     ),
     MetricSpec(
-        "chiasm_worker_requests_failed_total", "counter", "requests", "worker",
-        "Requests whose batch could not be computed.", MODEL,
-    ),
-    # worker: the cache
-    MetricSpec(
-        "vllm:kv_cache_usage_perc", "gauge", "ratio", "worker",
-        "Share of cache blocks that running requests hold; 1 is all.", MODEL,
+        "chiasm_kv_blocks_stored_total", "counter", "blocks", "sidecar",
+        "Blocks that a tier has taken, from the worker or from a tier farther away.",
+        {"tier": KV_TIERS, "kind": BLOCK_KINDS},
     ),
     MetricSpec(
-        "vllm:prefix_cache_queries_total", "counter", "tokens", "worker",
-        "Tokens of admitted requests that were looked up in the prefix cache.", MODEL,
+        "chiasm_kv_written_bytes_total", "counter", "bytes", "sidecar",
+        "Records that a tier has taken.", {"tier": KV_TIERS},
     ),
     MetricSpec(
-        "vllm:prefix_cache_hits_total", "counter", "tokens", "worker",
-        "Tokens of admitted requests that were found in the prefix cache.", MODEL,
+        "chiasm_kv_writes_dropped_total", "counter", "records", "sidecar",
+        "Records that did not get to a tier; busy: its queue or the tier is full, failed: the tier "
+        "failed or is left alone.",
+        {"tier": KV_TIERS, "reason": ("busy", "failed")},
     ),
     MetricSpec(
-        "vllm:mm_cache_queries_total", "counter", "pictures", "worker",
-        "Pictures whose encoder output a prompt needed.", MODEL,
+        "chiasm_kv_write_queue_bytes", "gauge", "bytes", "sidecar",
+        "Records that wait to be written.", {"tier": KV_TIERS},
     ),
     MetricSpec(
-        "vllm:mm_cache_hits_total", "counter", "pictures", "worker",
-        "Pictures whose encoder output was still there when a prompt needed it.", MODEL,
+        "chiasm_kv_tier_failures_total", "counter", "calls", "sidecar",
+        "Calls of a tier that failed or took too long.", {"tier": KV_TIERS},
     ),
     MetricSpec(
-        "chiasm_worker_encode_calls_total", "counter", "pictures", "worker",
-        "Pictures sent through the vision encoder.", MODEL,
+        "chiasm_kv_breaker_open", "gauge", "boolean", "sidecar",
+        "1 while a tier is left alone, because it failed or was slow several times in a row.",
+        {"tier": KV_TIERS},
     ),
     MetricSpec(
-        "chiasm_worker_encoder_batches_total", "counter", "batches", "worker",
-        "Calls of the vision encoder; new pictures of equal shape share one.", MODEL,
-    ),
-    MetricSpec(
-        "chiasm_worker_encoder_seconds_total", "counter", "seconds", "worker",
-        "The part of chiasm_worker_model_seconds_total that the vision encoder took.", MODEL,
-    ),
-    MetricSpec(
-        "chiasm_worker_encoder_rows_total", "counter", "patches", "worker",
-        "Patches or frames that the encoder computed, padding included.", MODEL,
-    ),
-    MetricSpec(
-        "chiasm_worker_encoder_padding_rows_total", "counter", "patches", "worker",
-        "The part of chiasm_worker_encoder_rows_total that stands for no picture.", MODEL,
-    ),
-    MetricSpec(
-        "chiasm_worker_block_evictions_total", "counter", "blocks", "worker",
-        "Cached blocks given up to make room, by what they held.", {**MODEL, "kind": BLOCK_KINDS},
-    ),
-    MetricSpec(
-        "chiasm_worker_findable_blocks", "gauge", "blocks", "worker",
-        "Blocks whose content another request could use, by what they hold.",
-        {**MODEL, "kind": BLOCK_KINDS},
-    ),
-    MetricSpec(
-        "chiasm_worker_rebuild_seconds_per_token", "gauge", "seconds", "worker",
-        "Measured cost of having a token's content again, which eviction weighs: text is prefill, "
-        "the others their encoder.",
-        {**MODEL, "modality": ("text", "image", "video", "audio")},
-    ),
-    MetricSpec(
-        "chiasm_worker_blocks", "gauge", "blocks", "worker",
-        "Cache blocks by state: used by a request, cached for later ones, or free.",
-        {**MODEL, "state": ("free", "cached", "used")},
-    ),
-    MetricSpec(
-        "vllm:cache_config_info", "gauge", "info", "worker",
-        "Always 1; the labels say how the cache is set up.",
+        "chiasm_kv_connections_refused_total", "counter", "connections", "sidecar",
+        "Connections of a worker that were not served; not_admitted: its pod is not ready yet.",
         {
-            **MODEL,
-            "block_size": PER_PROCESS,
-            "num_gpu_blocks": PER_PROCESS,
-            "enable_prefix_caching": PER_PROCESS,
+            "reason": (
+                "not_admitted", "incarnation", "identity", "generation", "version", "staging",
+            )
         },
     ),
 )  # fmt: skip
+METRIC_SPECS = SIDECAR_SPECS + WORKER_SPECS
 
 
 def specs_of(part: Part) -> tuple[MetricSpec, ...]:

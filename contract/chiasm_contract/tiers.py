@@ -7,10 +7,19 @@ credential. Sizes are bytes, times are seconds, and the names say so.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated, Literal, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from chiasm_contract import names
+
+RecordKindName = Literal["text_kv", "media_kv", "cross_kv", "encoder_output"]
+EVERY_KIND: tuple[RecordKindName, ...] = get_args(RecordKindName)
+KindSet = Annotated[
+    tuple[RecordKindName, ...],
+    Field(min_length=1, description="The kinds of records that go to this tier."),
+]
+Digits16 = r"[0-9a-f]{16}"
 
 
 class _Frozen(BaseModel):
@@ -22,6 +31,7 @@ class DiskTier(_Frozen):
 
     path: Path
     max_bytes: int = Field(ge=2**20)
+    kinds: KindSet = EVERY_KIND
 
 
 class ValkeyTier(_Frozen):
@@ -38,6 +48,15 @@ class ValkeyTier(_Frozen):
     key_prefix: str = Field(default="chiasm", pattern=r"^[A-Za-z0-9:_-]{1,64}$")
     ttl_seconds: int = Field(default=86_400, ge=1)
     timeout_seconds: float = Field(default=0.25, gt=0, le=60)
+    kinds: KindSet = EVERY_KIND
+
+    @model_validator(mode="after")
+    def _nothing_is_ignored(self) -> Self:
+        if self.username != "default" and self.password_path is None:
+            raise ValueError(f"username {self.username!r} needs password_path")
+        if self.ca_path is not None and not self.tls:
+            raise ValueError("ca_path is of no use without tls: true")
+        return self
 
 
 class BlockTiers(_Frozen):
@@ -49,6 +68,28 @@ class BlockTiers(_Frozen):
     host_bytes: int = Field(default=0, ge=0, description="0: no tier in the host's memory.")
     disk: DiskTier | None = None
     valkey: ValkeyTier | None = None
+    fetch_timeout_seconds: float = Field(
+        default=0.5,
+        gt=0,
+        le=60,
+        description="What the tiers have not given after that is computed again.",
+    )
+    write_queue_bytes: int = Field(
+        default=64 * 2**20,
+        ge=0,
+        description="Of records that wait to be written, for each of disk and Valkey.",
+    )
+    namespace_share: float = Field(
+        default=1.0,
+        gt=0,
+        le=1,
+        description="How much of the host's or the disk's bytes one namespace may take.",
+    )
+    retired: tuple[Annotated[str, Field(pattern=f"^{Digits16}(-{Digits16}){{0,2}}$")], ...] = Field(
+        default=(),
+        description="Namespaces, or their beginnings, that are neither read nor written any more; "
+        "what they hold is removed for good.",
+    )
 
 
 class BlockService(_Frozen):

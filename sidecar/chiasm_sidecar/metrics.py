@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 import prometheus_client
 from chiasm_contract.messages import MEDIA_NAMES, Usage
-from chiasm_contract.metric_specs import MetricSpec, specs_of
+from chiasm_contract.metric_spec import MetricSpec
+from chiasm_contract.metric_specs import specs_of
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from chiasm_sidecar.front_door.media import MediaFile
@@ -30,17 +31,17 @@ class Metrics:
         self._counters: dict[tuple[str, ...], Counter] = {}
         for spec in specs_of("sidecar"):
             self._create_series(spec)
-        self.time_to_first_token = self._histogram("vllm:time_to_first_token_seconds")
-        self.inter_token_latency = self._histogram("vllm:inter_token_latency_seconds")
-        self.request_latency = self._histogram("vllm:e2e_request_latency_seconds")
-        self._prompt_tokens = self._histogram("vllm:request_prompt_tokens")
-        self._generation_tokens = self._histogram("vllm:request_generation_tokens")
-        self.body_bytes = self._histogram("chiasm_sidecar_request_body_bytes")
+        self.time_to_first_token = self.histogram("vllm:time_to_first_token_seconds")
+        self.inter_token_latency = self.histogram("vllm:inter_token_latency_seconds")
+        self.request_latency = self.histogram("vllm:e2e_request_latency_seconds")
+        self._prompt_tokens = self.histogram("vllm:request_prompt_tokens")
+        self._generation_tokens = self.histogram("vllm:request_generation_tokens")
+        self.body_bytes = self.histogram("chiasm_sidecar_request_body_bytes")
         self._media_bytes = {
-            kind: self._histogram(f"chiasm_sidecar_{kind}_bytes") for kind in MEDIA_NAMES
+            kind: self.histogram(f"chiasm_sidecar_{kind}_bytes") for kind in MEDIA_NAMES
         }
-        self.in_progress = self._gauge("chiasm_sidecar_requests_in_progress")
-        self.ready = self._gauge("chiasm_sidecar_ready")
+        self.in_progress = self.gauge("chiasm_sidecar_requests_in_progress")
+        self.ready = self.gauge("chiasm_sidecar_ready")
 
     def _instrument(self, spec: MetricSpec) -> Counter | Gauge | Histogram:
         labels = list(spec.labels)
@@ -62,26 +63,28 @@ class Metrics:
         needs_model = "model_name" in self._instruments[name]._labelnames
         return {"model_name": self._model_id} if needs_model else {}
 
-    def _histogram(self, name: str) -> Histogram:
+    def histogram(self, name: str) -> Histogram:
+        """The histogram `name`, of this model if it is labelled with one."""
         instrument, labels = self._instruments[name], self._labelled(name)
         child = instrument.labels(**labels) if labels else instrument
         if not isinstance(child, Histogram):
             raise TypeError(f"{name} is no histogram; metric_specs.py says otherwise")
         return child
 
-    def _gauge(self, name: str) -> Gauge:
+    def gauge(self, name: str) -> Gauge:
+        """The gauge `name`."""
         instrument = self._instruments[name]
         if not isinstance(instrument, Gauge):
             raise TypeError(f"{name} is no gauge; metric_specs.py says otherwise")
         return instrument
 
-    def count(self, name: str, **labels: str) -> None:
-        """Add one to the counter `name`."""
+    def count(self, name: str, amount: float = 1, **labels: str) -> None:
+        """Add to the counter `name`."""
         key = (name, *labels.values())
         child = self._counters.get(key)
         if child is None:
             child = self._counters[key] = self._counter(name, labels)
-        child.inc()
+        child.inc(amount)
 
     def _counter(self, name: str, labels: dict[str, str]) -> Counter:
         instrument = self._instruments[name]

@@ -1,10 +1,10 @@
 """May this pod serve, and if not, why: the one place that decides.
 
-Ready = the worker is healthy, its identity is the expected one, and the built-in question has gone
-through the model, with a picture unless the pod takes none. All three are asked again as long as
-the process lives; a new incarnation of the worker starts from nothing. A worker that is slow to
-answer (one core, a long prefill) is not gone: only `_MAX_SILENT_CHECKS` silent checks in a row are,
-while a refused connection counts at once.
+Ready = tenants' keys can be used, the worker is healthy, its identity is the expected one, and the
+built-in question has gone through the model, with a picture unless the pod takes none. All are
+asked again as long as the process lives; a new incarnation of the worker starts from nothing. A
+worker that is slow to answer (one core, a long prefill) is not gone: only `_MAX_SILENT_CHECKS`
+silent checks in a row are, while a refused connection counts at once.
 
 Invariant: `admission` is set exactly when `state.ready` is true.
 """
@@ -30,6 +30,7 @@ from chiasm_contract.messages import (
 from chiasm_sidecar.guard import judge
 from chiasm_sidecar.metrics import Metrics
 from chiasm_sidecar.probe import probe_request
+from chiasm_sidecar.tenants.gate import Gate
 from chiasm_sidecar.worker_client import WorkerClient, WorkerGone
 
 log = logging.getLogger("chiasm.sidecar.readiness")
@@ -45,6 +46,7 @@ MODEL_LOAD_FAILED = "model_load_failed"
 
 _PUBLIC_MESSAGES: dict[PodReason, str] = {
     "ModelLoadFailed": "The model could not be loaded; the pod's state says why.",
+    "TenantKeysRefused": "The API keys cannot be used; the pod's state says why.",
     "IdentityMismatch": "The model is not the expected one; the pod's state says in what.",
 }
 
@@ -60,8 +62,11 @@ class Admission:
 class Readiness:
     """Follows one worker."""
 
-    def __init__(self, config: SidecarConfig, worker: WorkerClient, metrics: Metrics) -> None:
+    def __init__(
+        self, config: SidecarConfig, worker: WorkerClient, metrics: Metrics, gate: Gate
+    ) -> None:
         self._config = config
+        self._gate = gate
         self._worker = worker
         self._metrics = metrics
         self._recheck = asyncio.Event()
@@ -75,6 +80,10 @@ class Readiness:
             message="The worker has not answered yet.",
             model_id=config.model_id,
         )
+
+    def admitted_identity(self) -> IdentityReport | None:
+        """That of the admitted worker."""
+        return None if self.admission is None else self.admission.identity
 
     def require(self) -> Admission:
         """The admitted worker.
@@ -126,6 +135,9 @@ class Readiness:
 
     async def check(self) -> None:
         """Look at the worker once and update `state`."""
+        if self._gate.fault is not None:
+            self._set("TenantKeysRefused", self._gate.fault)
+            return
         try:
             await self._worker.health()
             identity = await self._worker.identity()

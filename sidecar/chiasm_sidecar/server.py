@@ -22,8 +22,10 @@ from starlette.types import ASGIApp
 from chiasm_sidecar.drain import DRAIN_SIGNAL
 from chiasm_sidecar.front_door.app import create_app, create_metrics_app
 from chiasm_sidecar.front_door.closing import ClosesWhenDraining
+from chiasm_sidecar.kv.assembly import block_service
 from chiasm_sidecar.metrics import Metrics
 from chiasm_sidecar.readiness import Readiness
+from chiasm_sidecar.tenants.gate import Gate
 from chiasm_sidecar.worker_client import WorkerClient
 
 log = logging.getLogger("chiasm.sidecar")
@@ -96,12 +98,17 @@ async def running(
     The sockets are listening ones, closed at the end.
     """
     instruments = Metrics(config.model_id)
-    async with WorkerClient(config.worker_socket) as worker:
-        readiness = Readiness(config, worker, instruments)
-        app = create_app(config, worker, readiness, instruments)
+    async with contextlib.AsyncExitStack() as stack:
+        worker = await stack.enter_async_context(WorkerClient(config.worker_socket))
+        gate = Gate(config.tenants, instruments)
+        readiness = Readiness(config, worker, instruments, gate)
+        if config.tiers is not None:
+            service = block_service(config.tiers, readiness.admitted_identity, instruments)
+            await stack.enter_async_context(service)
+        app = create_app(config, worker, readiness, instruments, gate)
         api_server = _server(ClosesWhenDraining(app, readiness), config.request_timeout_seconds)
         metrics_server = _server(create_metrics_app(worker, readiness, instruments), 1)
-        watching = asyncio.create_task(readiness.watch())
+        watching = [asyncio.create_task(each.watch()) for each in (readiness, gate)]
         stopped = asyncio.create_task(api_server.serve(sockets=[api]))
         side = asyncio.create_task(metrics_server.serve(sockets=[metrics]))
         try:
@@ -111,8 +118,9 @@ async def running(
             await stopped
             metrics_server.should_exit = True
             await side
-            watching.cancel()
-            await asyncio.gather(watching, return_exceptions=True)
+            for task in watching:
+                task.cancel()
+            await asyncio.gather(*watching, return_exceptions=True)
 
 
 async def serve(config: SidecarConfig, api: socket.socket, metrics: socket.socket) -> None:

@@ -13,9 +13,10 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from chiasm_contract.fingerprint import SHARED_SCOPE_FP
 from chiasm_contract.messages import AudioPart, ChatMessage, ImagePart, TextPart, VideoPart
 from chiasm_worker.equality import ROOT, Conversation, Prepared, Reference, ask
-from chiasm_worker.kvcache.prefix_cache import ContentChain, cross_root, find_prefix
+from chiasm_worker.kvcache.prefix_cache import CacheScope, ContentChain, cross_root, find_prefix
 from chiasm_worker.models.mask import MaskRule
 from chiasm_worker.models.registry import FAMILIES
 from chiasm_worker.models.tiny import TINY_MODELS
@@ -140,7 +141,7 @@ def test_alone_then_from_the_cache(
     reads_at_once = prepared(name).model.decoder.spec.mask is MaskRule.PROMPT
     assert (engine.scheduler.counters.prefix_hit_tokens > 0) is not reads_at_once
     shown = {span.item for c in conversations(name) for span in prepared(name).prompt(c)[0].media}
-    assert engine.runner.num_encode_calls == len(shown)
+    assert engine.runner.encoding.num_items == len(shown)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -190,7 +191,7 @@ def test_when_blocks_run_out(
     prompts = [prepared(name).prompt(c)[0] for c in conversations(name)]
     longest = max(len(prompt.token_ids) for prompt in prompts) + MAX_TOKENS
     largest = max(roomy.pool.num_blocks - roomy.scheduler.max_blocks(p) for p in prompts)
-    fit = roomy.spec.blocks_for_tokens(longest) + largest + 1
+    fit = -(-longest // roomy.spec.block_size) + largest + 1
     engine = prepared(name).engine(
         **limits, kv_cache_bytes=max(2**20, fit * record), max_model_len=longest
     )
@@ -247,7 +248,8 @@ def test_from_a_cache_that_holds_a_part(
     """The fault: what follows a hit, inside a picture too, is computed without what was found."""
     size, talk, want = 8, conversations(name)[0], expected(name)[0][:6]
     prompt, _ = prepared(name).prompt(talk)
-    root = cross_root(ROOT, prompt.cross)
+    scope = CacheScope.within(ROOT, SHARED_SCOPE_FP)
+    root = cross_root(scope.root, prompt.cross)
     chain = ContentChain(root, size, prompt.spans, prompt.bidirectional)
     for num_blocks in range((len(prompt.token_ids) - 1) // size + 1):
         engine = prepared(name).engine(block_size=size)

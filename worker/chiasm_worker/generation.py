@@ -9,7 +9,7 @@ Must not know: HTTP.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 
@@ -65,11 +65,12 @@ class Generation:
         """
         sampling = head.sampling
         with self._service.admission(sampling.n):
+            engine = self._service.engine
             self._media.check(head.media_parts(), files)
+            self._prompts.check_length(head.messages, engine.limits.max_model_len)
             loop = asyncio.get_running_loop()
             prompt, inputs = await loop.run_in_executor(self._threads, self._prepare, head, files)
             del files  # What is still needed of them, the inputs hold.
-            engine = self._service.engine
             # Without room for one token, asking for one is what says so.
             room = max(1, engine.room(prompt))
             params = sampling_params(sampling, room, engine.model.decoder.spec.vocab_size)
@@ -77,19 +78,26 @@ class Generation:
             with self._service.media(inputs):
                 # Closed here and now when the caller leaves: that is what aborts the request.
                 running = self._service.generate(
-                    head.request_id, prompt, params, inputs, sampling.n, head.priority
+                    head.request_id,
+                    prompt,
+                    params,
+                    inputs,
+                    sampling.n,
+                    head.priority,
+                    head.scope_fp,
                 )
                 async with aclosing(running) as batches:
                     async for batch in batches:
-                        yield [event for progress in batch for event in events.of(progress)]
+                        yield events.of(batch)
 
     def _prepare(self, head: GenerateHead, files: MediaFiles) -> tuple[Prompt, list[MediaInputs]]:
-        items, inputs = self._media.read(head.media_parts(), files)
+        items, inputs = self._media.read(head.media_parts(), files, head.scope_fp)
         prompt = self._prompts.build(head.messages, items)
         if any(isinstance(each, FileInputs) for each in inputs):
             # What was seen before is made anew only where it has to be, and then better here than
             # by the engine's thread, which others wait for.
-            wanted = zip(self._service.engine.to_encode(prompt), inputs, strict=True)
+            guess = self._service.engine.to_encode(prompt, head.scope_fp)
+            wanted = zip(guess, inputs, strict=True)
             inputs = [self._media.ready(each) if is_wanted else each for is_wanted, each in wanted]
         return prompt, inputs
 
@@ -104,16 +112,22 @@ class Events:
         self._num_output_tokens = 0
         self._prompt: RequestUsage | None = None
 
-    def of(self, progress: Progress) -> list[Event]:
-        """The events that one step's progress brings."""
-        if progress.failed or progress.token_id is None:
-            error = ChiasmError("The model failed on this request; its answer is incomplete.")
-            return [ErrorEvent(error=error.body())]
+    def of(self, batch: Sequence[Progress]) -> list[Event]:
+        """The events of a batch of progress; what comes behind a failure is left out."""
+        events: list[Event] = []
+        for progress in batch:
+            if progress.failed or progress.token_id is None:
+                error = ChiasmError("The model failed on this request; its answer is incomplete.")
+                return [*events, ErrorEvent(error=error.body())]
+            events += self._of(progress, progress.token_id)
+        return events
+
+    def _of(self, progress: Progress, token_id: int) -> list[Event]:
         events: list[Event] = [
             TokenEvent(
                 index=progress.choice,
                 text=progress.text,
-                token_ids=(progress.token_id,),
+                token_ids=(token_id,),
                 logprobs=self._shown(progress) if self._logprobs else None,
             )
         ]

@@ -11,10 +11,12 @@ from __future__ import annotations
 import hashlib
 import json
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import torch
 from chiasm_contract import fingerprint
+from chiasm_contract.config import BlockSize, Dtype, EngineLimits
 from chiasm_contract.fingerprint import (
     Compute,
     Identity,
@@ -23,20 +25,21 @@ from chiasm_contract.fingerprint import (
     Position,
     Processor,
     Repr,
-    Scope,
 )
 from chiasm_contract.fingerprint import Weights as WeightFields
+from transformers.utils.logging import disable_progress_bar
 
+from chiasm_worker.attention.reference import ReferenceAttention
+from chiasm_worker.engine.engine import cache_spec
 from chiasm_worker.kvcache.prefix_cache import root_key
 from chiasm_worker.kvcache.spec import KVCacheSpec
 from chiasm_worker.modality.options import resolved_options
 from chiasm_worker.models.base import LoadedModel
 from chiasm_worker.models.decoder import NUMERICS_VERSION
+from chiasm_worker.models.registry import load_model
 
 RECORD_SCHEMA = 1
 LAYOUT = "block-major"
-# One tenant, no adapter, one track: the request does not carry others yet.
-SCOPE = Scope(tenant="shared", adapter="base", track="stable")
 # Of a model's configuration: what says nothing about the numbers (names, versions, how to generate
 # and train), and the type of the numbers, which has a field of its own.
 _NOT_MEANING = frozenset({
@@ -103,13 +106,20 @@ def numerics_class(attention: str, device: torch.device) -> str:
     return f"{attention}-{device.type}-{library}/{NUMERICS_VERSION}"
 
 
+def folder_identity(folder: Path, dtype: Dtype, block_size: BlockSize) -> Identity:
+    """What a worker on this machine's CPU would report of the model in `folder`.
+
+    Raises: ValueError or OSError saying why it cannot be loaded.
+    """
+    disable_progress_bar()  # who asks wants words on the terminal, and nothing else
+    model = load_model(folder, getattr(torch, dtype), torch.device("cpu"))
+    spec = cache_spec(model, EngineLimits(block_size=block_size))
+    return build_identity(model, spec, ReferenceAttention.numerics)
+
+
 def cache_root(identity: Identity) -> bytes:
-    """The key that every block chain of this worker starts from."""
-    return root_key(
-        fingerprint.compute_fp(identity.compute),
-        fingerprint.repr_fp(identity.repr),
-        fingerprint.scope_fp(SCOPE),
-    )
+    """The key that every block of this worker descends from; requests add who may read them."""
+    return root_key(fingerprint.compute_fp(identity.compute), fingerprint.repr_fp(identity.repr))
 
 
 def processor_digest(processor: Any) -> str:

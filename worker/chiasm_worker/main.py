@@ -7,13 +7,16 @@ import logging
 import math
 import os
 import socket
+import threading
 from collections.abc import AsyncIterator
+from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import torch
 import uvicorn
 import uvloop
+from chiasm_contract import fingerprint
 from chiasm_contract.config import EngineLimits, WorkerConfig, read_config
 from chiasm_contract.fingerprint import Identity
 from chiasm_contract.messages import MEDIA_NAMES, ModelCard, media_phrase
@@ -29,6 +32,8 @@ from chiasm_worker.models.base import LoadedModel
 from chiasm_worker.models.registry import load_model
 from chiasm_worker.server import Serving, WorkerState, create_app
 from chiasm_worker.settings import WorkerSettings
+from chiasm_worker.tiers.client import BlockClient
+from chiasm_worker.tiers.link import Namespace
 
 logger = logging.getLogger(__name__)
 
@@ -93,9 +98,9 @@ async def loading(state: WorkerState) -> AsyncIterator[None]:
 async def _load(state: WorkerState) -> None:
     config = state.config
     try:
-        model, engine, identity = await asyncio.to_thread(build, config)
+        model, engine, identity = await asyncio.wrap_future(_build_aside(config))
         num_threads = config.num_threads or worthwhile_threads(model.num_bytes, usable_cores())
-        service = EngineService(engine, num_threads)
+        service = EngineService(engine, num_threads, block_client(config, engine, state))
         generation = Generation(config, config.vision, model, service)
     except Exception as error:
         # Stays up and says so: whoever looks at the pod learns the reason, not a restart count.
@@ -113,6 +118,24 @@ async def _load(state: WorkerState) -> None:
     logger.info("Serving %s with %d cache blocks", config.model_id, engine.pool.num_blocks)
 
 
+def _build_aside(config: WorkerConfig) -> Future[tuple[LoadedModel, Engine, Identity]]:
+    """`build` in a thread that nothing waits for when the worker is told to stop.
+
+    Loading cannot be interrupted and may take minutes, which a pod on its way out does not have.
+    """
+    built: Future[tuple[LoadedModel, Engine, Identity]] = Future()
+
+    def run() -> None:
+        built.set_running_or_notify_cancel()
+        try:
+            built.set_result(build(config))
+        except BaseException as error:
+            built.set_exception(error)
+
+    threading.Thread(target=run, name="load", daemon=True).start()
+    return built
+
+
 def build(config: WorkerConfig) -> tuple[LoadedModel, Engine, Identity]:
     """Load a model and make an engine for it.
 
@@ -123,8 +146,26 @@ def build(config: WorkerConfig) -> tuple[LoadedModel, Engine, Identity]:
     model = load_model(config.model_path, getattr(torch, config.dtype), device(config))
     check_modalities(model, config)
     limits = resolve_limits(model, config.engine)
-    identity = build_identity(model, cache_spec(model, limits), ReferenceAttention.numerics)
-    return model, Engine(model, limits, cache_root(identity)), identity
+    spec = cache_spec(model, limits)
+    identity = build_identity(model, spec, ReferenceAttention.numerics)
+    namespace = None
+    if config.block_service is not None:
+        namespace = Namespace(
+            engine_gen=0,
+            compute_fp=fingerprint.compute_fp(identity.compute),
+            repr_fp=fingerprint.repr_fp(identity.repr),
+            fields=identity.fields(),
+            payload_bytes=spec.payload_bytes,
+        )
+    return model, Engine(model, limits, cache_root(identity), namespace), identity
+
+
+def block_client(config: WorkerConfig, engine: Engine, state: WorkerState) -> BlockClient | None:
+    """The way to the sidecar's block service, where there is one."""
+    if config.block_service is None or engine.tiers is None:
+        return None
+    path = config.block_service.socket_path
+    return BlockClient(path, state.incarnation, engine.tier_link, engine.tiers.not_kept)
 
 
 def check_modalities(model: LoadedModel, config: WorkerConfig) -> None:

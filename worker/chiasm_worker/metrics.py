@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+from chiasm_contract.block_guard import REJECT_FIELDS, Outcome, Verdict
 from chiasm_contract.config import COMPRESSION_RATIOS
 from chiasm_contract.metric_specs import specs_of
 from prometheus_client import CollectorRegistry, generate_latest
@@ -32,7 +33,7 @@ VALUES: Mapping[str, Callable[[Engine], float]] = {
     "vllm:num_preemptions_total": lambda e: e.scheduler.counters.num_preemptions,
     "vllm:mm_cache_queries_total": lambda e: e.scheduler.counters.media_queries,
     "vllm:mm_cache_hits_total": lambda e: e.scheduler.counters.media_hits,
-    "chiasm_worker_encode_calls_total": lambda e: e.runner.num_encode_calls,
+    "chiasm_worker_encode_calls_total": lambda e: e.runner.encoding.num_items,
     "chiasm_worker_encoder_batches_total": lambda e: e.runner.encoding.num_batches,
     "chiasm_worker_encoder_seconds_total": lambda e: e.runner.encoding.seconds,
     "chiasm_worker_encoder_rows_total": lambda e: e.runner.encoding.num_rows,
@@ -43,7 +44,11 @@ VALUES: Mapping[str, Callable[[Engine], float]] = {
     "chiasm_worker_model_seconds_total": lambda e: e.totals.model_seconds,
     "chiasm_worker_requests_failed_total": lambda e: e.totals.failed,
     "chiasm_worker_requests_aborted_total": lambda e: e.totals.aborted,
+    "chiasm_worker_tier_connected": lambda e: e.tier_link.staging is not None,
+    "chiasm_worker_engine_generation": lambda e: e.tier_link.engine_gen,
+    "chiasm_worker_tier_skipped_blocks_total": lambda e: e.tier_link.counters.skipped_blocks,
 }
+FETCH_OUTCOMES = ("answered", "timeout", "unavailable")
 MODALITIES = ("text", "image", "video", "audio")
 BLOCK_STATES: Mapping[str, Callable[[Engine], float]] = {
     "free": lambda e: e.pool.num_free,
@@ -71,7 +76,37 @@ BY_LABEL: Mapping[str, tuple[str, Callable[[Engine], Mapping[str, float]]]] = {
         "modality",
         lambda e: {name: e.pool.costs.seconds_per_token(name) for name in MODALITIES},
     ),
+    "chiasm_worker_tier_fetches_total": (
+        "outcome",
+        lambda e: {name: e.tier_link.counters.fetches[name] for name in FETCH_OUTCOMES},
+    ),
+    "chiasm_worker_tier_restored_tokens_total": (
+        "kind",
+        lambda e: {kind.value: e.tier_link.counters.restored_tokens[kind] for kind in BlockKind},
+    ),
+    "chiasm_worker_tier_offered_blocks_total": (
+        "kind",
+        lambda e: {kind.value: e.tier_link.counters.offered_blocks[kind] for kind in BlockKind},
+    ),
+    "chiasm_worker_tier_rejects_total": (
+        "field",
+        lambda e: {
+            name: e.tier_link.counters.taken[Verdict(Outcome.REJECT, name)]
+            for name in REJECT_FIELDS
+        },
+    ),
 }
+
+
+def tier_verdicts(engine: Engine) -> Iterable[tuple[Mapping[str, str], float]]:
+    """The samples of chiasm_worker_tier_verdicts_total: who judged, and how it ended."""
+    counters = engine.tier_link.counters
+    by_op = {"get_kv": counters.found, "commit": counters.taken, "update_kv": counters.stored}
+    for op, verdicts in by_op.items():
+        known = list(verdicts.items())  # At once: another thread may be counting.
+        for outcome in Outcome:
+            count = sum(num for verdict, num in known if verdict.outcome is outcome)
+            yield {"op": op, "outcome": outcome.name.lower()}, count
 
 
 class EngineCollector(Collector):
@@ -96,6 +131,9 @@ class EngineCollector(Collector):
             label, values = BY_LABEL[name]
             for value_name, value in values(self._engine).items():
                 yield {**model, label: value_name}, value
+        elif name == "chiasm_worker_tier_verdicts_total":
+            for labels, value in tier_verdicts(self._engine):
+                yield {**model, **labels}, value
         elif name == "vllm:cache_config_info":
             limits = self._engine.limits
             yield (

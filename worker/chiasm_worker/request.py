@@ -19,7 +19,13 @@ import numpy.typing as npt
 
 from chiasm_worker.kvcache.block_table import BlockTable
 from chiasm_worker.kvcache.media_cache import MediaHandle
-from chiasm_worker.kvcache.prefix_cache import ContentChain, CrossSpan, MediaIdentity, MediaSpan
+from chiasm_worker.kvcache.prefix_cache import (
+    CacheScope,
+    ContentChain,
+    CrossSpan,
+    MediaIdentity,
+    MediaSpan,
+)
 
 
 class RequestStatus(enum.Enum):
@@ -72,16 +78,14 @@ class Prompt:
     bidirectional: tuple[tuple[int, int], ...] = ()
     # Media that the text reads by cross-attention instead of among its tokens.
     cross: tuple[CrossSpan, ...] = ()
+    # All media items, however they are read.
+    media: tuple[MediaSpan | CrossSpan, ...] = field(init=False)
     # The position, on every axis, of the first token after the prompt.
     next_position: int = field(init=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "media", self.spans + self.cross)
         object.__setattr__(self, "next_position", int(self.positions.max()) + 1)
-
-    @property
-    def media(self) -> tuple[MediaSpan | CrossSpan, ...]:
-        """All media items, however they are read."""
-        return self.spans + self.cross
 
     @property
     def num_media_tokens(self) -> Counter[str]:
@@ -96,7 +100,7 @@ class Prompt:
     @property
     def num_uncompressed_image_tokens(self) -> int:
         """What the same pictures would take without compression."""
-        saved = (item.encoded.num_tokens - item.num_tokens for item in self._images)
+        saved = (item.num_encoder_tokens - item.num_tokens for item in self._images)
         return self.num_media_tokens["image"] + sum(saved)
 
     @property
@@ -127,6 +131,7 @@ class Request:
     request_id: str
     prompt: Prompt
     params: SamplingParams
+    scope: CacheScope
     chain: ContentChain
     table: BlockTable
     # Lower is served earlier.

@@ -19,6 +19,7 @@ from chiasm_sidecar.front_door.chat import ChatEndpoint
 from chiasm_sidecar.front_door.schema import ChatRequest
 from chiasm_sidecar.metrics import CONTENT_TYPE, Metrics
 from chiasm_sidecar.readiness import Readiness
+from chiasm_sidecar.tenants.gate import Gate
 from chiasm_sidecar.worker_client import WorkerClient
 
 _Handler = TypeVar("_Handler", bound=Callable[..., Awaitable[Response]])
@@ -42,11 +43,15 @@ class _ChatResponse(Response):
 
 
 def create_app(
-    config: SidecarConfig, worker: WorkerClient, readiness: Readiness, metrics: Metrics
+    config: SidecarConfig,
+    worker: WorkerClient,
+    readiness: Readiness,
+    metrics: Metrics,
+    gate: Gate,
 ) -> FastAPI:
     """The API that clients of the model use."""
     app = _bare("Chiasm")
-    chat_endpoint = ChatEndpoint(config, worker, readiness, metrics)
+    chat_endpoint = ChatEndpoint(config, worker, readiness, metrics, gate)
     created = int(time.time())
 
     @app.post("/v1/chat/completions", openapi_extra=_REQUEST_SCHEMA)
@@ -68,13 +73,15 @@ def create_app(
         }
 
     @_get(app, "/v1/models")
-    async def models() -> Response:
+    async def models(request: Request) -> Response:
         """The one model of this pod."""
+        gate.caller(request.headers)
         return _json({"object": "list", "data": [model_fields()]})
 
     @_get(app, "/v1/models/{model_id:path}")
-    async def model(model_id: str) -> Response:
+    async def model(request: Request, model_id: str) -> Response:
         """The model by its name."""
+        gate.caller(request.headers)
         fields = model_fields()
         if model_id != fields["id"]:
             raise UnknownModel(

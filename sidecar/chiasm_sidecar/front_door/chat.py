@@ -37,6 +37,7 @@ from chiasm_sidecar.front_door.intake import Prepared, prepare
 from chiasm_sidecar.front_door.media import MediaFile
 from chiasm_sidecar.metrics import Metrics
 from chiasm_sidecar.readiness import Readiness
+from chiasm_sidecar.tenants.gate import Gate
 from chiasm_sidecar.worker_client import WorkerClient, WorkerGone
 
 log = logging.getLogger("chiasm.sidecar.chat")
@@ -56,12 +57,18 @@ class ChatEndpoint:
     """`POST /v1/chat/completions`, streamed or not."""
 
     def __init__(
-        self, config: SidecarConfig, worker: WorkerClient, readiness: Readiness, metrics: Metrics
+        self,
+        config: SidecarConfig,
+        worker: WorkerClient,
+        readiness: Readiness,
+        metrics: Metrics,
+        gate: Gate,
     ) -> None:
         self._config = config
         self._worker = worker
         self._readiness = readiness
         self._metrics = metrics
+        self._gate = gate
         self._bodies = Bodies(config.max_body_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -88,6 +95,7 @@ class ChatEndpoint:
 
     async def _answer(self, exchange: Exchange, headers: Headers, held: HeldBody) -> None:
         exchange.request_id = _request_id(headers)
+        exchange.caller = self._gate.caller(headers)
         self._readiness.require()
         body = await self._read(exchange, headers, held)
         exchange.started = time.perf_counter()
@@ -134,6 +142,7 @@ class ChatEndpoint:
             messages=prepared.messages,
             sampling=prepared.sampling,
             priority=prepared.priority,
+            scope_fp=exchange.caller.scope_fp,
         )
         files = _files(prepared.media)
         with _named(_places(prepared.media)):

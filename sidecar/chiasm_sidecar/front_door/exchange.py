@@ -13,6 +13,7 @@ from starlette.types import Receive, Send
 
 from chiasm_sidecar.front_door import faults
 from chiasm_sidecar.front_door.answers import fault_event
+from chiasm_sidecar.tenants.gate import ANONYMOUS, Caller
 
 REQUEST_ID_HEADER = b"x-request-id"
 
@@ -36,6 +37,7 @@ class Exchange:
     status: int = int(HTTPStatus.OK)
     modality: str = "unknown"
     user: str | None = None
+    caller: Caller = ANONYMOUS
     finish: FinishEvent | None = None  # of the choice that ended last
     usage: Usage | None = None
     response_started: bool = False
@@ -84,6 +86,8 @@ class Exchange:
         }
         if self.usage is not None:
             fields |= self.usage.model_dump()
+        if self.caller.tenant is not None:
+            fields["tenant"] = self.caller.tenant
         if self.user is not None:
             fields["user"] = self.user
         return fields

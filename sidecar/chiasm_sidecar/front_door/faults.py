@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 
-from chiasm_contract.errors import ChiasmError, InvalidRequest
+from chiasm_contract.errors import ChiasmError, InvalidRequest, Unauthorized
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
@@ -45,7 +45,9 @@ def status_of(error: ChiasmError) -> int:
 
 
 def headers_of(error: ChiasmError) -> dict[str, str]:
-    """`Retry-After` where waiting helps."""
+    """`Retry-After` where waiting helps, and how to say who one is where that is missing."""
+    if isinstance(error, Unauthorized):
+        return {"www-authenticate": "Bearer"}
     if error.retry_after_seconds is None:
         return {}
     return {"retry-after": str(error.retry_after_seconds)}

@@ -7,7 +7,7 @@ import pytest
 from chiasm_worker.engine.runner import _positions, _sequence_chunk
 from chiasm_worker.kvcache.block_table import BlockTable
 from chiasm_worker.kvcache.media_cache import MediaHandle
-from chiasm_worker.kvcache.prefix_cache import ContentChain, CrossSpan, MediaIdentity
+from chiasm_worker.kvcache.prefix_cache import CacheScope, ContentChain, CrossSpan, MediaIdentity
 from chiasm_worker.request import Prompt, Request, SamplingParams
 from chiasm_worker.sched.scheduler import Chunk
 from hypothesis import given
@@ -23,6 +23,8 @@ POSITIONS = np.concatenate(
     ],
     axis=1,
 )
+ROOT = b"r" * 32
+SCOPE = CacheScope("a" * 64, ROOT)
 SPANS = ((2, 5), (9, 14))
 PICTURE = MediaIdentity("image", b"d" * 32, (1, 8, 6), 8)
 CROSS = (CrossSpan(PICTURE, 3, 10, 6), CrossSpan(PICTURE, 10, None, 4))
@@ -31,7 +33,7 @@ CROSS = (CrossSpan(PICTURE, 3, 10, 6), CrossSpan(PICTURE, 10, None, 4))
 def request(num_output: int = 0) -> Request:
     prompt = Prompt(tuple(range(NUM_PROMPT)), (), POSITIONS, SPANS, CROSS)
     made = Request(
-        "a", prompt, SamplingParams(50), ContentChain(b"r" * 32, 4, ()), BlockTable(4, [5, 6, 7])
+        "a", prompt, SamplingParams(50), SCOPE, ContentChain(ROOT, 4, ()), BlockTable(4, [5, 6, 7])
     )
     made.token_ids += [7] * num_output
     made.media = {i: MediaHandle(PICTURE, (i, i + 1), is_new=False) for i in range(2)}

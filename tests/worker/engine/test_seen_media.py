@@ -53,7 +53,7 @@ def test_what_was_evicted_meanwhile_is_encoded_again(
 
     def answer(evict: bool) -> list[int]:
         prompt, inputs = model.prompt(asked)
-        is_known = engine.runner.num_encode_calls > 0
+        is_known = engine.runner.encoding.num_items > 0
         assert isinstance(inputs[0], FileInputs) == is_known
         assert engine.to_encode(prompt) == [not is_known]
         request = engine.make_request("r", prompt, SamplingParams(10))
@@ -68,7 +68,7 @@ def test_what_was_evicted_meanwhile_is_encoded_again(
 
     for num_encoded, evict in ((1, False), (2, True), (2, False)):
         assert answer(evict) == want
-        assert engine.runner.num_encode_calls == num_encoded
+        assert engine.runner.encoding.num_items == num_encoded
 
 
 def test_what_was_preempted_finds_its_inputs_again(
@@ -90,7 +90,36 @@ def test_what_was_preempted_finds_its_inputs_again(
     while engine.has_requests:
         engine.step()
     assert list(request.output_token_ids) == want
-    assert engine.runner.num_encode_calls > 2
+    assert engine.runner.encoding.num_items > 2
+
+
+def test_a_file_that_cannot_be_read_again_ends_its_own_request_only(
+    prepared: Callable[[str], Prepared],
+    reference: Callable[[str], Reference],
+    picture: Callable[..., bytes],
+    monkeypatch: pytest.MonkeyPatch,
+):
+    spoilt, fine = ask("What is it?", [picture(4)]), ask("What is that?", [picture(5)])
+    model = Prepared(prepared("qwen3-grouped").model)
+    for asked in (spoilt, fine):
+        model.prompt(asked)
+    engine = model.engine()
+    model.add(engine, "spoilt", spoilt, SamplingParams(10))
+    request = model.add(engine, "fine", fine, SamplingParams(10))
+    original = request_media.decode_image
+
+    def fails(data: bytes, *given: Any) -> Any:
+        if data == spoilt.pictures[0]:
+            raise MemoryError
+        return original(data, *given)
+
+    monkeypatch.setattr(request_media, "decode_image", fails)
+    progress = []
+    while engine.has_requests:
+        progress += engine.step()
+        engine.scheduler.check()
+    assert {each.request_id for each in progress if each.failed} == {"spoilt"}
+    assert list(request.output_token_ids) == reference("qwen3-grouped").generate(fine, 10)
 
 
 def test_outputs_that_a_prefix_hit_passes_by_are_not_asked_for(
@@ -105,12 +134,13 @@ def test_outputs_that_a_prefix_hit_passes_by_are_not_asked_for(
     model.generate(engine, [asked], 2)
     prompt, _ = model.prompt(asked)
     assert engine.to_encode(prompt) == [False, False]
+    root = engine.make_request("r", prompt, SamplingParams(2)).scope.root
     for span in prompt.media:
-        handle = engine.media_cache.acquire(span.item)
+        handle = engine.media_cache.acquire(root, span.item)
         assert handle is not None
         engine.pool.uncommit(handle.block_ids)
         engine.media_cache.release(handle)
-    assert not any(engine.media_cache.contains(span.item) for span in prompt.media)
+    assert not any(engine.media_cache.contains(root, span.item) for span in prompt.media)
     assert engine.to_encode(prompt) == [False, False]
     forget_everything(engine)
     assert engine.to_encode(prompt) == [True, True]
@@ -162,7 +192,9 @@ async def test_who_decodes_a_picture_and_when(
         assert [name.split("_")[0] for name in decoders] == ["media", "media"]
         # Evicted between the guess and the request's turn.
         forget_everything(service.engine)
-        monkeypatch.setattr(service.engine, "to_encode", lambda prompt: [False] * len(prompt.media))
+        monkeypatch.setattr(
+            service.engine, "to_encode", lambda prompt, _: [False] * len(prompt.media)
+        )
         assert await answer(worker) == want
         assert decoders[2:] == ["engine"]
         assert service._media_room.num_bytes == 0

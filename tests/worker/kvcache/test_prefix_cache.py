@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from chiasm_worker.kvcache.block_pool import BlockPool
 from chiasm_worker.kvcache.prefix_cache import (
+    CacheScope,
     Compression,
     ContentChain,
     CrossSpan,
@@ -22,7 +23,7 @@ from chiasm_worker.kvcache.prefix_cache import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-ROOT = root_key("a" * 64, "b" * 64, "c" * 64)
+ROOT = CacheScope.within(root_key("a" * 64, "b" * 64), "c" * 64).root
 ITEM = MediaIdentity("image", b"d" * 32, (1, 4, 4), 6)
 SPAN = MediaSpan(ITEM, 3, b"p" * 32)
 TOKENS = list(range(20))
@@ -96,12 +97,20 @@ def test_other_separators_behind_the_same_tokens_are_a_miss():
 def test_another_fingerprint_shares_nothing(field: int):
     parts = ["a" * 64, "b" * 64, "c" * 64]
     parts[field] = "f" * 64
-    assert hits(filled(TOKENS), TOKENS, root=root_key(*parts)) == []
+    compute, representation, scope = parts
+    root = CacheScope.within(root_key(compute, representation), scope).root
+    assert hits(filled(TOKENS), TOKENS, root=root) == []
 
 
 def test_a_picture_later_in_the_prompt_leaves_the_blocks_before_it_alone():
     late = replace(SPAN, start=9)
     assert hits(filled(TOKENS, (late,)), TOKENS) == [0, 1]
+
+
+def test_the_encoder_computes_what_compression_leaves_out():
+    pooled = replace(ITEM, num_tokens=2, compression=Compression("mean", 1, 4, (1, 2, 3), (2, 2)))
+    assert (ITEM.num_encoder_tokens, pooled.num_encoder_tokens) == (6, 6)
+    assert ITEM.encoded == pooled.encoded == ITEM
 
 
 def test_encoder_outputs_are_found_by_picture_not_by_place():

@@ -12,6 +12,7 @@ import pytest
 import torch
 from chiasm_contract.config import VisionConfig
 from chiasm_contract.errors import InvariantError
+from chiasm_contract.messages import ImagePart, MediaFiles
 from chiasm_worker.equality import Conversation, Prepared, ask
 from chiasm_worker.modality import request_media
 from chiasm_worker.modality.shared_media import FileInputs, ReadyInputs
@@ -181,3 +182,19 @@ def test_a_file_that_shows_something_else_when_read_again_is_never_used(
     )
     with pytest.raises(InvariantError, match="read again"):
         later.tensors()
+
+
+def test_requests_of_other_scopes_share_no_copy_and_no_knowledge(
+    prepared: Callable[[str], Prepared], num_decoded: Callable[[], int]
+):
+    """The fault: a tenant sees by the time to its first token that another one has its picture."""
+    reader = Prepared(prepared("qwen3-grouped").model)._media
+    placed, files = [ImagePart(index=0)], MediaFiles((PNG,))
+    (item,), (one,) = reader.read(placed, files, "a" * 64)
+    (same,), (other,) = reader.read(placed, files, "b" * 64)
+    assert num_decoded() == 2
+    assert item == same
+    assert isinstance(other, ReadyInputs)
+    assert one is not other
+    assert reader.read(placed, files, "a" * 64)[1][0] is one
+    assert num_decoded() == 2

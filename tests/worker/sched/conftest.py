@@ -6,12 +6,13 @@ import numpy as np
 from chiasm_worker.kvcache.block_pool import BlockPool
 from chiasm_worker.kvcache.block_table import BlockTable
 from chiasm_worker.kvcache.media_cache import MediaCache
-from chiasm_worker.kvcache.prefix_cache import ContentChain, MediaIdentity, MediaSpan
+from chiasm_worker.kvcache.prefix_cache import CacheScope, ContentChain, MediaIdentity, MediaSpan
 from chiasm_worker.kvcache.spec import KVCacheSpec
 from chiasm_worker.request import FinishReason, Prompt, Request, SamplingParams
 from chiasm_worker.sched.scheduler import ScheduledBatch, Scheduler, SchedulerLimits
 
 ROOT = b"r" * 32
+SCOPE = CacheScope("a" * 64, ROOT)
 BLOCK = 4
 SPEC = KVCacheSpec(num_layers=1, num_kv_heads=1, head_dim=4, block_size=BLOCK, dtype_bytes=4)
 BYTES_PER_TOKEN = 32  # a payload has 128 bytes: 4 picture tokens a block
@@ -26,7 +27,7 @@ def scheduler(
 ) -> Scheduler:
     pool = BlockPool(num_blocks)
     limits = SchedulerLimits(seqs, budget, caching, encoder_budget)
-    return Scheduler(limits, pool, MediaCache(pool, SPEC, ROOT, BYTES_PER_TOKEN))
+    return Scheduler(limits, pool, MediaCache(pool, SPEC, BYTES_PER_TOKEN))
 
 
 def request(
@@ -49,6 +50,7 @@ def request(
         name,
         prompt,
         SamplingParams(max_tokens=max_tokens),
+        SCOPE,
         ContentChain(ROOT, BLOCK, spans),
         BlockTable(BLOCK),
         priority,

@@ -3,23 +3,24 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from chiasm_worker.kvcache.block_table import BlockTable
-from chiasm_worker.kvcache.prefix_cache import ContentChain
+from chiasm_worker.kvcache.prefix_cache import CacheScope, ContentChain
 from chiasm_worker.request import Prompt, Request, SamplingParams
 from chiasm_worker.sched.policy import PLACES_PER_PRIORITY, RankedQueue, rank, rank_beside
 
 
 def arrived(number: int, priority: int = 0) -> Request:
     prompt = Prompt((1,), (), np.zeros((1, 1), dtype=np.int64))
-    request = Request(
-        f"r{number}", prompt, SamplingParams(1), ContentChain(b"r", 4, ()), BlockTable(4), priority
-    )
+    scope, chain = CacheScope("a" * 64, b"r"), ContentChain(b"r", 4, ())
+    params = SamplingParams(1)
+    request = Request(f"r{number}", prompt, params, scope, chain, BlockTable(4), priority)
     request.rank = rank(number, priority)
     return request
 
 
 def test_requests_come_in_the_order_of_their_ranks_wherever_they_were():
     a, b, c = (arrived(number) for number in range(3))
-    queue = RankedQueue([c])
+    queue = RankedQueue()
+    queue.add(c)
     queue.add(a)
     queue.add(b)
     assert (queue.peek(), queue.last(), len(queue)) == (a, c, 3)
@@ -33,7 +34,9 @@ def test_requests_come_in_the_order_of_their_ranks_wherever_they_were():
 
 
 def test_a_lower_priority_is_served_earlier():
-    queue = RankedQueue([arrived(0, 1), arrived(1), arrived(2, -1)])
+    queue = RankedQueue()
+    for request in (arrived(0, 1), arrived(1), arrived(2, -1)):
+        queue.add(request)
     assert [request.request_id for request in queue] == ["r2", "r1", "r0"]
 
 

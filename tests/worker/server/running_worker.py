@@ -11,6 +11,7 @@ import httpx
 import uvicorn
 from chiasm_contract import messages
 from chiasm_contract.config import WorkerConfig
+from chiasm_contract.fingerprint import SHARED_SCOPE_FP
 from chiasm_contract.messages import (
     AudioPart,
     ChatMessage,
@@ -53,6 +54,7 @@ def body(
     videos: tuple[bytes, ...] = (),
     sounds: tuple[bytes, ...] = (),
     priority: int = 0,
+    scope_fp: str = SHARED_SCOPE_FP,
     **sampling: Any,
 ) -> bytes:
     parts: list[ContentPart] = [ImagePart(index=i) for i in range(len(pictures))]
@@ -63,6 +65,7 @@ def body(
         messages=(ChatMessage(role="user", content=(*parts, TextPart(text=text))),),
         sampling=Sampling(**{"temperature": 0, "max_tokens": 8, **sampling}),
         priority=priority,
+        scope_fp=scope_fp,
     )
     return messages.encode_request(head, messages.MediaFiles(pictures, videos, sounds))
 

@@ -8,6 +8,7 @@ Must not know: how work is chosen, prompts, text.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -17,8 +18,9 @@ import torch
 from chiasm_worker.engine.arena import Arena
 from chiasm_worker.kvcache.rebuild_cost import RebuildCosts
 from chiasm_worker.models.base import LoadedModel
-from chiasm_worker.sched.budget import encoder_tokens
 from chiasm_worker.sched.scheduler import EncodeJob
+
+logger = logging.getLogger(__name__)
 
 Tensors = Mapping[str, torch.Tensor]
 
@@ -40,6 +42,16 @@ class EncoderInputs(Protocol):
         ...
 
 
+class EncodingError(Exception):
+    """One item that the encoder failed on, by itself; the cause says why."""
+
+    def __init__(self, job: EncodeJob) -> None:
+        super().__init__(
+            f"The encoder failed on media item {job.span_index} of {job.request.request_id}."
+        )
+        self.job = job
+
+
 class Encoding:
     """The encoder, where its outputs go, and totals since start."""
 
@@ -55,14 +67,31 @@ class Encoding:
         self.seconds = 0.0
 
     def run(self, jobs: Sequence[EncodeJob], media: Mapping[str, Sequence[EncoderInputs]]) -> None:
-        """Write the outputs of `jobs`; `media` has the inputs by request id and span."""
+        """Write the outputs of `jobs`; `media` has the inputs by request id and span.
+
+        Raises: EncodingError naming one that the encoder fails on; any of them may be unwritten.
+        """
         batches: dict[object, list[tuple[EncodeJob, Tensors]]] = {}
         for job in jobs:
-            inputs = media[job.request.request_id][job.span_index].tensors()
+            try:
+                inputs = media[job.request.request_id][job.span_index].tensors()
+            except Exception as error:  # where they are made from a file again
+                raise EncodingError(job) from error
             shape = (job.handle.item.modality, self._encoder.batch_key(inputs))
             batches.setdefault(shape, []).append((job, inputs))
         for batch in batches.values():
-            self._run([job for job, _ in batch], [inputs for _, inputs in batch])
+            self._run_or_name([job for job, _ in batch], [inputs for _, inputs in batch])
+
+    def _run_or_name(self, batch: Sequence[EncodeJob], inputs: Sequence[Tensors]) -> None:
+        """Run a batch; if it fails, one by one, so that only what fails by itself is to blame."""
+        try:
+            self._run(batch, inputs)
+        except Exception as error:
+            if len(batch) == 1:
+                raise EncodingError(batch[0]) from error
+            logger.warning("%d media items are encoded one by one: %r", len(batch), error)
+            for job, each in zip(batch, inputs, strict=True):
+                self._run_or_name([job], [each])
 
     def _run(self, batch: Sequence[EncodeJob], inputs: Sequence[Tensors]) -> None:
         started = self._now()
@@ -76,7 +105,7 @@ class Encoding:
                 )
             self._arena.write_media(job.handle.block_ids, features)
         seconds = self._now() - started
-        num_tokens = sum(encoder_tokens(job.handle.item) for job in batch)
+        num_tokens = sum(job.handle.item.num_encoder_tokens for job in batch)
         self._costs.observe_encode(batch[0].handle.item.modality, num_tokens, seconds)
         self.num_items += len(batch)
         self.num_batches += 1

@@ -17,22 +17,28 @@ from typing import Any
 
 from chiasm_contract.config import EngineLimits
 from chiasm_contract.errors import InvalidRequest, InvariantError, RequestTooLarge
+from chiasm_contract.fingerprint import SHARED_SCOPE_FP
 
 from chiasm_worker.attention.reference import ReferenceAttention
 from chiasm_worker.engine.answer import Answer, end_token_ids
 from chiasm_worker.engine.arena import Arena
 from chiasm_worker.engine.choices import HeldChoices
-from chiasm_worker.engine.encoding import EncoderInputs
+from chiasm_worker.engine.encoding import EncoderInputs, EncodingError
 from chiasm_worker.engine.runner import Runner
 from chiasm_worker.engine.sampler import RowSampler, SampledToken
 from chiasm_worker.kvcache.block_pool import BlockPool
 from chiasm_worker.kvcache.block_table import BlockTable
 from chiasm_worker.kvcache.media_cache import MediaCache
-from chiasm_worker.kvcache.prefix_cache import ContentChain, cross_root
+from chiasm_worker.kvcache.prefix_cache import CacheScope, ContentChain, cross_root
 from chiasm_worker.kvcache.spec import KVCacheSpec
 from chiasm_worker.models.base import LoadedModel
 from chiasm_worker.request import FinishReason, Prompt, Request, SamplingParams
 from chiasm_worker.sched.scheduler import ScheduledBatch, Scheduler, SchedulerLimits
+from chiasm_worker.sched.spans import whole_prefix_blocks
+from chiasm_worker.tiers.exchange import TierExchange
+from chiasm_worker.tiers.link import Fetched, Namespace, Offer, TierLink
+from chiasm_worker.tiers.wanted import Wanted
+from chiasm_worker.tiers.worth import OfferPolicy
 
 logger = logging.getLogger(__name__)
 
@@ -85,24 +91,38 @@ class _Live:
     request: Request
     inputs: Sequence[EncoderInputs]
     answer: Answer
+    sampler: RowSampler
 
 
 class Engine:
-    """One model, one pool, any number of requests."""
+    """One model, one pool, any number of requests.
 
-    def __init__(self, model: LoadedModel, limits: EngineLimits, root: bytes) -> None:
+    Args:
+        model: computes.
+        limits: the budgets.
+        root: what every block key descends from.
+        namespace: what the tiers know the blocks as; None: there are no tiers.
+        offers: which blocks the tiers are offered.
+    """
+
+    def __init__(
+        self,
+        model: LoadedModel,
+        limits: EngineLimits,
+        root: bytes,
+        namespace: Namespace | None = None,
+        offers: OfferPolicy | None = None,
+    ) -> None:
         self.model = model
         self.limits = limits
         self.spec = cache_spec(model, limits)
         self.pool = BlockPool(self.spec.num_blocks(limits.kv_cache_bytes))
         check_limits(limits, self.spec, self.pool.num_blocks)
-        width = model.decoder.spec.hidden_size * (1 + model.num_deepstack)
         num_cross = len(model.decoder.spec.cross_layers)
         self.media_cache = MediaCache(
             self.pool,
             self.spec,
-            root,
-            width * model.dtype.itemsize,
+            model.media_width * model.dtype.itemsize,
             self.spec.cross_vectors(num_cross) if num_cross else 0,
         )
         arena = Arena(self.spec, self.pool.num_blocks, model.dtype, model.device, num_cross)
@@ -119,10 +139,16 @@ class Engine:
             self.media_cache,
         )
         self.totals = EngineTotals()
+        self.tier_link = TierLink()
+        self.tiers: TierExchange | None = None
+        if namespace is not None:
+            self.tiers = TierExchange(
+                self.pool, self.media_cache, arena, namespace, self.tier_link, offers
+            )
+        self._offers: list[Offer] = []
         self._root = root
         self._tokenizer: Any = model.processor.tokenizer
         self._live: dict[str, _Live] = {}
-        self._samplers: dict[str, RowSampler] = {}
         self._held = HeldChoices()
 
     @property
@@ -138,16 +164,17 @@ class Engine:
         fitting = self.scheduler.max_blocks(prompt) * self.spec.block_size
         return min(self.limits.max_model_len, fitting) - len(prompt.token_ids)
 
-    def to_encode(self, prompt: Prompt) -> list[bool]:
+    def to_encode(self, prompt: Prompt, scope_fp: str = SHARED_SCOPE_FP) -> list[bool]:
         """For each media item of a prompt, whether the encoder would run for it as things are.
 
         May be asked from any thread, and is a guess: the cache goes on changing.
         """
-        missing = [not self.media_cache.contains(span.item) for span in prompt.media]
+        scope = CacheScope.within(self._root, scope_fp)
+        missing = [not self.media_cache.contains(scope.root, span.item) for span in prompt.media]
         if not any(missing):
             return missing
         # What the prefix cache holds of a prompt needs no encoder's output.
-        chain = self._chain(prompt)
+        chain = self._chain(prompt, scope)
         found = self.scheduler.find_prefix(chain, prompt, prompt.token_ids)
         hit = self.spec.block_size * len(found)
         spans = zip(missing, prompt.media, strict=True)
@@ -160,8 +187,12 @@ class Engine:
         params: SamplingParams,
         choice: int = 0,
         priority: int = 0,
+        scope_fp: str = SHARED_SCOPE_FP,
     ) -> Request:
         """A request that can run to its end here; does not queue it and may run in any thread.
+
+        Args:
+            scope_fp: who may find what it leaves in the cache.
 
         Raises: InvalidRequest when it is longer than the model allows, RequestTooLarge when its
         blocks would not fit even alone.
@@ -176,11 +207,13 @@ class Engine:
                 param="messages" if num_prompt >= self.limits.max_model_len else "max_tokens",
                 code="context_length_exceeded",
             )
+        scope = CacheScope.within(self._root, scope_fp)
         request = Request(
             request_id=request_id,
             prompt=prompt,
             params=params,
-            chain=self._chain(prompt),
+            scope=scope,
+            chain=self._chain(prompt, scope),
             table=BlockTable(self.spec.block_size),
             priority=priority,
             choice=choice,
@@ -205,13 +238,30 @@ class Engine:
             others: further choices for the same prompt; they start when it has been computed.
         """
         choices = (request, *others)
-        live = {c.request_id: _Live(c, inputs, self._answer(c)) for c in choices}
-        samplers = {c.request_id: self._sampler(c) for c in choices}
+        live = {c.request_id: _Live(c, inputs, self._answer(c), self._sampler(c)) for c in choices}
         # From here on nothing can fail: a request is known everywhere or nowhere.
         self._live.update(live)
-        self._samplers.update(samplers)
         self._held.hold(request, others)
         self.scheduler.add(request)
+
+    def wanted(self, request: Request) -> Wanted | None:
+        """What the tiers could bring for a request before it is queued; may run in any thread."""
+        if self.tiers is None:
+            return None
+        size = self.spec.block_size
+        num_blocks = (len(request.token_ids) - 1) // size if self.limits.prefix_caching else 0
+        spans = request.prompt.bidirectional
+        return self.tiers.wanted(request, whole_prefix_blocks(num_blocks, size, spans))
+
+    def restore(self, request: Request, wanted: Wanted, fetched: Fetched) -> None:
+        """Take what the tiers brought for a request that is queued next."""
+        if self.tiers is not None:
+            self.tiers.restore(request, wanted, fetched)
+
+    def take_offers(self) -> list[Offer]:
+        """What the last steps wrote for the tiers."""
+        offers, self._offers = self._offers, []
+        return offers
 
     def abort(self, *request_ids: str) -> None:
         """Forget one request's choices and free their blocks; unknown ids are finished ones."""
@@ -221,29 +271,36 @@ class Engine:
         self.totals.aborted += bool(known)
 
     def step(self) -> list[Progress]:
-        """Compute one batch; what fails ends its requests, never the engine.
+        """Compute one batch; what fails ends the requests to blame, never the engine.
 
         Raises: InvariantError when the bookkeeping is wrong, which nothing can go on from.
         """
         started = time.perf_counter()
         batch = self.scheduler.schedule()
-        media = {
-            chunk.request.request_id: self._live[chunk.request.request_id].inputs
-            for chunk in batch.chunks
-        }
+        sampling = [chunk.request.request_id for chunk in batch.chunks if chunk.samples]
+        encoding = [job.request.request_id for job in batch.encodes]
         before_model, encoder_seconds = time.perf_counter(), self.runner.encoding.seconds
         try:
-            sampled = self.runner.run(batch, self._samplers, media)
-        except Exception:
+            sampled = self.runner.run(
+                batch,
+                {request_id: self._live[request_id].sampler for request_id in sampling},
+                {request_id: self._live[request_id].inputs for request_id in encoding},
+            )
+        except Exception as error:
             logger.exception("A step with %d requests failed", len(batch.chunks))
-            return self._fail(batch)
+            return self._fail(batch, error)
         seconds = time.perf_counter() - before_model
         self.totals.model_seconds += seconds
         self._learn_prefill(batch, seconds - (self.runner.encoding.seconds - encoder_seconds))
         self.totals.steps += 1
         self.totals.step_tokens += batch.num_tokens
         tokens = {request_id: token.token_id for request_id, token in sampled.items()}
+        computed = [chunk.request for chunk in batch.chunks]
+        if self.tiers is not None:
+            self.tiers.begin_offers(computed)
         self.scheduler.update(batch, tokens)
+        if self.tiers is not None:
+            self._offers += self.tiers.finish_offers(computed)
         progress = [
             self._advance_or_fail(self._live[request_id], token)
             for request_id, token in sampled.items()
@@ -289,8 +346,8 @@ class Engine:
             choice=request.choice,
         )
 
-    def _chain(self, prompt: Prompt) -> ContentChain:
-        root = cross_root(self._root, prompt.cross)
+    def _chain(self, prompt: Prompt, scope: CacheScope) -> ContentChain:
+        root = cross_root(scope.root, prompt.cross)
         return ContentChain(root, self.spec.block_size, prompt.spans, prompt.bidirectional)
 
     def _answer(self, request: Request) -> Answer:
@@ -306,7 +363,9 @@ class Engine:
             successor = self._held.succeed(request)
             if successor is not None:
                 self.scheduler.add(successor, beside=request)
-        del self._live[request.request_id], self._samplers[request.request_id]
+        del self._live[request.request_id]
+        if self.tiers is not None:
+            self.tiers.end(request)
         usage = RequestUsage(
             num_prompt_tokens=request.num_prompt_tokens,
             num_output_tokens=request.num_output_tokens,
@@ -317,9 +376,16 @@ class Engine:
         )
         return usage
 
-    def _fail(self, batch: ScheduledBatch) -> list[Progress]:
+    def _fail(self, batch: ScheduledBatch, error: Exception) -> list[Progress]:
+        """End the requests to blame; the others are scheduled again.
+
+        To blame is the item that the encoder failed on, else every item new in this step, else the
+        whole batch: each failing step ends a request, so failing comes to an end.
+        """
         self.scheduler.abandon(batch)
-        return [self._end_failed(chunk.request) for chunk in batch.chunks]
+        jobs = [error.job] if isinstance(error, EncodingError) else batch.encodes
+        blamed = [job.request for job in jobs] or [chunk.request for chunk in batch.chunks]
+        return [self._end_failed(request) for request in dict.fromkeys(blamed)]
 
     def _end_failed(self, request: Request) -> Progress:
         self._end(request, FinishReason.ABORT)

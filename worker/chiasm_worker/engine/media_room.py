@@ -1,8 +1,9 @@
 """How many bytes of processed media all requests may hold at once.
 
 A processed picture is many times its file: a few dozen large ones would end the process. Requests
-that bring the same picture share one copy, so it is counted once. A request that holds nothing yet
-else is let in whatever it brings: the limits on media per request bound that.
+of one scope that bring the same picture share one copy, so it is counted once. A request that
+brings nothing new is always let in, and so is the first to bring anything, whatever its size: the
+limits on media per request bound that.
 
 Must not know: HTTP, torch. Use from one thread.
 """
@@ -36,7 +37,7 @@ class MediaRoom:
         """
         new = {key: size for key, size in sizes_bytes.items() if key not in self._holders}
         new_bytes = sum(new.values())
-        if self.num_bytes and self.num_bytes + new_bytes > self.max_bytes:
+        if new_bytes and self.num_bytes and self.num_bytes + new_bytes > self.max_bytes:
             raise Overloaded(
                 f"Media of other requests hold {self.num_bytes} of {self.max_bytes} bytes and "
                 f"this request brings {new_bytes} more. Try again later, ask another replica or "

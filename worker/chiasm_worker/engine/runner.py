@@ -39,12 +39,6 @@ class Runner:
         self._compressed: WeakKeyDictionary[MediaHandle, dict[Compression, torch.Tensor]] = (
             WeakKeyDictionary()
         )
-        self._width = model.decoder.spec.hidden_size * (1 + model.num_deepstack)
-
-    @property
-    def num_encode_calls(self) -> int:
-        """Media items that went through the encoder."""
-        return self.encoding.num_items
 
     @torch.inference_mode()
     def run(
@@ -57,8 +51,8 @@ class Runner:
 
         Args:
             batch: what to compute.
-            samplers: request id -> how it chooses.
-            media: request id -> encoder inputs of its media spans.
+            samplers: request id -> how it chooses, of those whose chunk samples.
+            media: request id -> encoder inputs of its media spans, of those with an item to encode.
         """
         self.encoding.run(batch.encodes, media)
         device = self._model.device
@@ -115,7 +109,7 @@ class Runner:
         handle = request.media[span_index]
         how = request.prompt.spans[span_index].item.compression
         if how is None:
-            return self._arena.read_media(handle.block_ids, first, length, self._width)
+            return self._arena.read_media(handle.block_ids, first, length, self._model.media_width)
         compressed = self._compressed.setdefault(handle, {})
         if how not in compressed:
             compressed[how] = self._compress(handle, how)
@@ -123,7 +117,7 @@ class Runner:
 
     def _compress(self, handle: MediaHandle, how: Compression) -> torch.Tensor:
         num_rows = handle.item.num_tokens
-        output = self._arena.read_media(handle.block_ids, 0, num_rows, self._width)
+        output = self._arena.read_media(handle.block_ids, 0, num_rows, self._model.media_width)
         compressor = COMPRESSORS[how.compressor]
         return compressor.compress(output, TokenGrid(*how.token_grid), Window(*how.window))
 

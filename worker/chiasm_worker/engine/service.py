@@ -17,20 +17,33 @@ import queue
 import threading
 from collections.abc import AsyncGenerator, Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
-from chiasm_contract.errors import InvalidRequest, Overloaded, Unavailable
+from chiasm_contract.errors import InvalidRequest, InvariantError, Overloaded, Unavailable
+from chiasm_contract.fingerprint import SHARED_SCOPE_FP
 
 from chiasm_worker.engine.encoding import EncoderInputs
 from chiasm_worker.engine.engine import Engine, Progress
 from chiasm_worker.engine.media_room import MediaRoom
 from chiasm_worker.request import Prompt, Request, SamplingParams
+from chiasm_worker.tiers.client import BlockClient
+from chiasm_worker.tiers.link import Fetched
+from chiasm_worker.tiers.wanted import Patience, Wanted
 
 logger = logging.getLogger(__name__)
 
 _Command = Callable[[], None]
 _FIRST_GUESS_SECONDS = 1.0
 _MAX_RETRY_AFTER_SECONDS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class _Brought:
+    """What a request asked the tiers for, and what came."""
+
+    wanted: Wanted
+    fetched: Fetched
 
 
 class EngineService:
@@ -43,10 +56,20 @@ class EngineService:
 
     Args:
         num_threads: OpenMP threads that the engine computes with.
+        blocks: the way to the tiers; None: own memory only.
+        patience: how long a request waits for them.
     """
 
-    def __init__(self, engine: Engine, num_threads: int = 1) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        num_threads: int = 1,
+        blocks: BlockClient | None = None,
+        patience: Patience | None = None,
+    ) -> None:
         self.engine = engine
+        self._blocks = blocks
+        self._patience = patience or Patience()
         self._num_threads = num_threads
         self._capacity = engine.limits.max_num_seqs + engine.limits.max_waiting_requests
         self._num_inside = 0
@@ -63,9 +86,13 @@ class EngineService:
     def start(self) -> None:
         """Start computing."""
         self._thread.start()
+        if self._blocks is not None and self.engine.tiers is not None:
+            self._blocks.start(self.engine.tiers.namespace)
 
     async def stop(self) -> None:
         """Stop after the current step; requests still inside end with Unavailable."""
+        if self._blocks is not None:
+            await self._blocks.stop()
         self._commands.put(None)
         await asyncio.to_thread(self._thread.join)
 
@@ -99,7 +126,8 @@ class EngineService:
             yield
         finally:
             self._num_inside -= num_choices
-            self._mean_seconds += 0.1 * (self._loop.time() - started - self._mean_seconds)
+        # Not reached by what was refused or given up: it says nothing of how long answers take.
+        self._mean_seconds += 0.1 * (self._loop.time() - started - self._mean_seconds)
 
     @contextmanager
     def media(self, inputs: Sequence[EncoderInputs]) -> Iterator[None]:
@@ -119,6 +147,7 @@ class EngineService:
         inputs: Sequence[EncoderInputs],
         num_choices: int = 1,
         priority: int = 0,
+        scope_fp: str = SHARED_SCOPE_FP,
     ) -> AsyncGenerator[list[Progress]]:
         """Batches of progress, the last of which holds the end of the last choice, or a failure.
 
@@ -134,15 +163,17 @@ class EngineService:
                 params,
                 choice,
                 priority,
+                scope_fp,
             )
             for choice in range(num_choices)
         )
+        brought = await self._fetch(request)
         if self._has_given_up:  # Nobody would wake this request any more.
             raise Unavailable("The engine stopped before the answer began; ask again.")
         waiter: asyncio.Queue[Progress | None] = asyncio.Queue()
         running = {choice.request_id for choice in (request, *others)}
         self._waiters.update(dict.fromkeys(running, waiter))
-        self._commands.put(functools.partial(self._add, request, inputs, others))
+        self._commands.put(functools.partial(self._add, request, inputs, others, brought))
         failed = False
         try:
             while running and not failed:
@@ -164,6 +195,20 @@ class EngineService:
             if running:
                 self._commands.put(functools.partial(self.engine.abort, *running))
 
+    async def _fetch(self, request: Request) -> _Brought | None:
+        """What the tiers have for a request, if they say so in time."""
+        client, exchange = self._blocks, self.engine.tiers
+        if client is None or exchange is None or not client.is_connected:
+            return None
+        # A long prompt's keys take milliseconds.
+        wanted = await asyncio.to_thread(self.engine.wanted, request)
+        if not wanted:
+            return None
+        limit_seconds = self._patience.seconds(wanted, self.engine.pool.costs)
+        fetch = wanted.fetch(exchange.namespace.engine_gen, request.scope.scope_fp)
+        fetched = await client.fetch(fetch, limit_seconds)
+        return None if fetched is None else _Brought(wanted, fetched)
+
     def _retry_after_seconds(self) -> int:
         rounds = self.engine.scheduler.num_waiting / self.engine.limits.max_num_seqs
         return min(_MAX_RETRY_AFTER_SECONDS, math.ceil(self._mean_seconds * max(1.0, rounds)))
@@ -177,6 +222,9 @@ class EngineService:
                 progress = self.engine.step()
                 if progress:
                     self._loop.call_soon_threadsafe(self._deliver, progress)
+                offers = self.engine.take_offers()
+                if offers and self._blocks is not None:
+                    self._loop.call_soon_threadsafe(self._blocks.store, offers)
         except BaseException as error:
             self._failure = error
             logger.critical("The engine stopped", exc_info=True)
@@ -186,14 +234,32 @@ class EngineService:
             self._loop.call_soon_threadsafe(self._give_up)
 
     def _add(
-        self, request: Request, inputs: Sequence[EncoderInputs], others: Sequence[Request]
+        self,
+        request: Request,
+        inputs: Sequence[EncoderInputs],
+        others: Sequence[Request],
+        brought: _Brought | None,
     ) -> None:
+        if brought is not None:
+            self._restore(request, brought)
         try:
             self.engine.add(request, inputs, others)
         except Exception:
             logger.exception("Request %s cannot be queued", request.request_id)
             failed = Progress(request.request_id, None, "", failed=True)
             self._loop.call_soon_threadsafe(self._deliver, [failed])
+
+    def _restore(self, request: Request, brought: _Brought) -> None:
+        """Whatever fails here, the request computes."""
+        try:
+            self.engine.restore(request, brought.wanted, brought.fetched)
+        except InvariantError:
+            raise
+        except Exception:
+            logger.exception("What came for request %s cannot be used", request.request_id)
+        finally:
+            if self._blocks is not None:
+                self._loop.call_soon_threadsafe(self._blocks.release, brought.fetched)
 
     def _obey(self) -> bool:
         """Run all commands, waiting for one while there is nothing to compute; False to stop."""

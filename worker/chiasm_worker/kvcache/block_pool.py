@@ -171,6 +171,13 @@ class BlockPool:
             return None
         return block_id
 
+    def holds(self, key: bytes) -> bool:
+        """Whether a block with this key can be found.
+
+        One lookup, so any thread may ask; the answer may be old when it is used.
+        """
+        return key in self._by_key
+
     def uncommit(self, block_ids: Iterable[int]) -> None:
         """Make blocks, and all of their entries, unfindable: they hold not what their keys say."""
         entries = [self._blocks[block_id].entry or (block_id,) for block_id in block_ids]

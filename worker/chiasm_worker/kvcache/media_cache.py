@@ -1,8 +1,9 @@
 """Encoder outputs in the same pool as K and V, so that an item is encoded once.
 
-An item's output is cut into block payloads, which are one entry: found by the item's identity,
-used by every request that has the item in a coming chunk, and cached - then given up whole, when
-its credit is the lowest - once nobody needs it. Half an entry is no entry.
+An item's output is cut into block payloads, which are one entry: found by the item's identity
+under the root of those who may read it, used by every request of theirs that has the item in a
+coming chunk, and cached - then given up whole, when its credit is the lowest - once nobody needs
+it. Half an entry is no entry.
 What is kept is the output before compression, so that an item in several details is encoded once.
 
 Must not know: torch, where in a prompt an item stands.
@@ -41,13 +42,11 @@ class MediaCache:
         self,
         pool: BlockPool,
         spec: KVCacheSpec,
-        root: bytes,
         bytes_per_token: int,
         vectors_per_block: int = 0,
     ) -> None:
         self._pool = pool
         self._spec = spec
-        self._root = root
         self._bytes_per_token = bytes_per_token
         # Where blocks are read one by one, no vector lies in two; 0: outputs fill them to the brim.
         self._vectors_per_block = vectors_per_block
@@ -55,19 +54,19 @@ class MediaCache:
 
     def num_blocks(self, item: MediaIdentity) -> int:
         """Blocks that the item's encoder output needs."""
-        num_vectors = item.encoded.num_tokens
+        num_vectors = item.num_encoder_tokens
         if self._vectors_per_block:
             return -(-num_vectors // self._vectors_per_block)
         return self._spec.blocks_for_bytes(num_vectors * self._bytes_per_token)
 
-    def contains(self, item: MediaIdentity) -> bool:
+    def contains(self, root: bytes, item: MediaIdentity) -> bool:
         """Whether the item's output is there, or will be once the chosen step has run."""
-        return self._find(self._contents(item.encoded)) is not None
+        return self._find(self.contents(root, item)) is not None
 
-    def acquire(self, item: MediaIdentity) -> MediaHandle | None:
+    def acquire(self, root: bytes, item: MediaIdentity) -> MediaHandle | None:
         """Hold the item's output, allocating room for it when it is not there; None if no room."""
         item = item.encoded
-        contents = self._contents(item)
+        contents = self.contents(root, item)
         found = self._find(contents)
         if found is not None:
             self._pool.acquire(found)
@@ -75,10 +74,8 @@ class MediaCache:
         fresh = self._pool.allocate(len(contents))
         if fresh is None:
             return None
-        for number, (content, block_id) in enumerate(zip(contents, fresh, strict=True)):
-            tokens = item.num_tokens if number == 0 else 0  # the entry's cost is the sum
-            rebuild = Rebuild(self._kind, tokens, item.modality)
-            self._pool.commit(block_id, content.key, content, rebuild)
+        for content, block_id in zip(contents, fresh, strict=True):
+            self._pool.commit(block_id, content.key, content, self.rebuild(item, content.index))
         self._pool.bind(fresh)
         return self._handle(item, fresh, is_new=True)
 
@@ -92,6 +89,10 @@ class MediaCache:
             self._pool.uncommit(handle.block_ids)
         self._pool.release(reversed(handle.block_ids), was_used=False)
 
+    def forget(self, handle: MediaHandle) -> None:
+        """Make an output unfindable that was not written after all; its readers still hold it."""
+        self._pool.uncommit(handle.block_ids)
+
     def check(self, handle: MediaHandle) -> None:
         """Raise InvariantError unless a handle's blocks hold what they held when it was made."""
         now = tuple(self._pool.slot_gen(block_id) for block_id in handle.block_ids)
@@ -101,8 +102,14 @@ class MediaCache:
                 f"{handle.slot_gens}, but these are at {now}; bug."
             )
 
-    def _contents(self, item: MediaIdentity) -> list[MediaBlockContent]:
-        return media_contents(self._root, item, self.num_blocks(item))
+    def contents(self, root: bytes, item: MediaIdentity) -> list[MediaBlockContent]:
+        """What the blocks of the item's encoder output hold, in order."""
+        return media_contents(root, item.encoded, self.num_blocks(item))
+
+    def rebuild(self, item: MediaIdentity, index: int = 0) -> Rebuild:
+        """What having block `index` of the item again would take: the first stands for all."""
+        num_tokens = item.encoded.num_tokens if index == 0 else 0
+        return Rebuild(self._kind, num_tokens, item.modality)
 
     def _find(self, contents: list[MediaBlockContent]) -> list[int] | None:
         found = [self._pool.lookup(content.key, content) for content in contents]

@@ -1,8 +1,9 @@
 """What makes two cache blocks interchangeable.
 
 A K/V block may be used again for another request only if it was computed by the same model
-(``root_key``), after the same blocks (``parent_key``), for the same tokens, and - where a token
-stands for a piece of a picture - for the same piece of the same picture at the same positions.
+(``root_key``), for the same readers (``CacheScope``), after the same blocks (``parent_key``), for
+the same tokens, and - where a token stands for a piece of a picture - for the same piece of the
+same picture at the same positions.
 Where tokens see those behind them, what is behind them counts too: the whole of each
 bidirectional span that begins in the block; and all pictures that are read by cross-attention
 count for every block of a prompt. All of it goes into the key, framed so that no two different
@@ -25,7 +26,8 @@ from chiasm_worker.kvcache.rebuild_cost import BlockKind, Rebuild
 
 _KV_TAG = b"chiasm.kv.block.v1"
 _MEDIA_TAG = b"chiasm.media.block.v1"
-_ROOT_TAG = b"chiasm.root.v1"
+_ROOT_TAG = b"chiasm.root.v2"
+_SCOPE_TAG = b"chiasm.scope.v1"
 _CROSS_TAG = b"chiasm.cross.v1"
 
 
@@ -62,11 +64,16 @@ class MediaIdentity:
         return 1 if self.compression is None else self.compression.ratio
 
     @property
+    def num_encoder_tokens(self) -> int:
+        """Tokens that the encoder makes of it, before they are compressed."""
+        return self.num_tokens if self.compression is None else self.compression.num_encoder_tokens
+
+    @property
     def encoded(self) -> MediaIdentity:
         """The same item before compression: what the encoder's output is stored as."""
         if self.compression is None:
             return self
-        return replace(self, num_tokens=self.compression.num_encoder_tokens, compression=None)
+        return replace(self, num_tokens=self.num_encoder_tokens, compression=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +195,7 @@ class BlockContent:
 class MediaBlockContent:
     """One block's share of a media item's encoder output."""
 
+    root: bytes
     item: MediaIdentity
     index: int
     key: bytes
@@ -211,10 +219,28 @@ def _identity(item: MediaIdentity) -> bytes:
     return _frame(*parts)
 
 
-def root_key(compute_fp: str, repr_fp: str, scope_fp: str) -> bytes:
-    """The parent of every first block: what the numbers mean, how they lie, who may read them."""
-    parts = (compute_fp.encode(), repr_fp.encode(), scope_fp.encode())
-    return hashlib.sha256(_frame(_ROOT_TAG, *parts)).digest()
+def root_key(compute_fp: str, repr_fp: str) -> bytes:
+    """What every key of an engine descends from: what the numbers mean and how they lie."""
+    return hashlib.sha256(_frame(_ROOT_TAG, compute_fp.encode(), repr_fp.encode())).digest()
+
+
+@dataclass(frozen=True, slots=True)
+class CacheScope:
+    """Who may find what a request leaves behind; requests of different scopes share nothing.
+
+    Attributes:
+        scope_fp: 64 hex digits that stand for the readers.
+        root: the parent of every first block and of every encoder output of these readers.
+    """
+
+    scope_fp: str
+    root: bytes
+
+    @classmethod
+    def within(cls, engine_root: bytes, scope_fp: str) -> CacheScope:
+        """The readers `scope_fp` of one engine's blocks."""
+        data = _frame(_SCOPE_TAG, engine_root, scope_fp.encode())
+        return cls(scope_fp, hashlib.sha256(data).digest())
 
 
 def media_runs(spans: Sequence[MediaSpan], start: int, end: int) -> tuple[MediaRun, ...]:
@@ -270,7 +296,9 @@ def media_contents(root: bytes, item: MediaIdentity, num_blocks: int) -> list[Me
     """
     base = hashlib.sha256(_frame(_MEDIA_TAG, root, _identity(item))).digest()
     return [
-        MediaBlockContent(item, i, hashlib.sha256(_frame(base, _ints((i, num_blocks)))).digest())
+        MediaBlockContent(
+            root, item, i, hashlib.sha256(_frame(base, _ints((i, num_blocks)))).digest()
+        )
         for i in range(num_blocks)
     ]
 

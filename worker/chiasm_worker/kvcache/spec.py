@@ -5,9 +5,10 @@ A block is one contiguous record, the same bytes wherever it lives:
     | header | payload                                          | trailer |
     |  128 B | layer 0: K K K .. V V V .. | layer 1: ..  | pad  |   64 B  |
 
-K and V of one layer are each ``[block_size, num_kv_heads, head_dim]``. Header and trailer are
-reserved for the identity of the record (generation, fingerprints, key, checksum) and stay zero
-while the record never leaves the arena. Every part starts on a 64-byte border.
+K and V of one layer are each ``[block_size, num_kv_heads, head_dim]``. Header and trailer (the
+contract's block_record.py) stay zero in the arena: they are written around a payload where it
+leaves. Every part starts on a 64-byte border; what no vector fills is zero in every copy that
+leaves, so that equal contents have equal bytes.
 
 A block may instead hold an encoder's output, or K and V of a media item for the cross-attention
 layers, laid out like the above with its own number of layers and of vectors in the place of tokens.
@@ -19,14 +20,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-ALIGNMENT_BYTES = 64
-HEADER_BYTES = 128
-TRAILER_BYTES = 64
-
-
-def align_up(num_bytes: int) -> int:
-    """Round up to the next multiple of the record alignment; align_up(65) == 128."""
-    return -(-num_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+from chiasm_contract.block_record import align_up, record_bytes
 
 
 @dataclass(frozen=True)
@@ -58,7 +52,7 @@ class KVCacheSpec:
     @property
     def record_bytes(self) -> int:
         """Bytes of a whole record."""
-        return HEADER_BYTES + self.payload_bytes + TRAILER_BYTES
+        return record_bytes(self.payload_bytes)
 
     def num_blocks(self, budget_bytes: int) -> int:
         """How many records fit in a byte budget."""
@@ -84,10 +78,6 @@ class KVCacheSpec:
                 f"({self.block_size})."
             )
         return count
-
-    def blocks_for_tokens(self, num_tokens: int) -> int:
-        """Blocks that hold the K and V of so many tokens."""
-        return -(-num_tokens // self.block_size)
 
     def blocks_for_bytes(self, num_bytes: int) -> int:
         """Blocks whose payloads hold so many bytes of encoder output."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from chiasm_contract.config import MediaKind, MediaLimits, VisionConfig
 from chiasm_contract.errors import InvalidRequest
+from chiasm_contract.fingerprint import SHARED_SCOPE_FP
 from chiasm_contract.messages import MEDIA_NAMES, ImagePart, MediaFiles, MediaPart, too_many_media
 
 from chiasm_worker.modality.audio import SoundForm, decode_audio
@@ -52,10 +53,15 @@ class MediaReader:
                 )
 
     def read(
-        self, placed: Sequence[MediaPart], files: MediaFiles
+        self, placed: Sequence[MediaPart], files: MediaFiles, scope_fp: str = SHARED_SCOPE_FP
     ) -> tuple[list[MediaItem], list[MediaInputs]]:
         """The items in the order in which the conversation shows them, each at its own detail,
         and what the encoder takes of each.
+
+        Args:
+            placed: the media parts of the conversation.
+            files: what they refer to.
+            scope_fp: whose requests may share what is processed here.
 
         Raises: ClientFault when a file cannot be decoded or exceeds a limit, or when the model
         cannot show a picture at its detail.
@@ -64,7 +70,7 @@ class MediaReader:
         inputs: dict[tuple[str, int], MediaInputs] = {}
         for kind in MEDIA_NAMES:
             for index, data in enumerate(files.of(kind)):
-                source = self._source(kind, index, data, num_images)
+                source = self._source(kind, index, data, num_images, scope_fp)
                 inputs[kind, index] = self._shared.read(source)
         read = [inputs[part.type, part.index] for part in placed]
         shown = zip(placed, read, strict=True)
@@ -74,7 +80,9 @@ class MediaReader:
         """The same, made now if they were not: for those that the encoder will ask for."""
         return self._shared.ready(inputs)
 
-    def _source(self, kind: MediaKind, index: int, data: bytes, num_images: int) -> MediaSource:
+    def _source(
+        self, kind: MediaKind, index: int, data: bytes, num_images: int, scope_fp: str
+    ) -> MediaSource:
         """File number `index` of its kind, and how it is read."""
         limits, processor, choose, sound = self._limits, self._processor, self._choose, self._sound
         how: dict[MediaKind, tuple[Callable[[bytes], Any], Callable[[Any], Processed]]] = {
@@ -92,7 +100,7 @@ class MediaReader:
             ),
         }
         variant = self._family.variant(num_images) if kind == "image" else 1
-        return MediaSource(kind, variant, data, *how[kind])
+        return MediaSource(scope_fp, kind, variant, data, *how[kind])
 
     def _shown(self, part: MediaPart, item: MediaItem) -> MediaItem:
         if not isinstance(part, ImagePart):

@@ -19,16 +19,20 @@ from chiasm_worker.modality.media import MediaItem
 
 
 class FileKey(NamedTuple):
-    """A file by its content, read as one kind of media, in one of its family's ways."""
+    """A file by its content, read as one kind of media, in one of its family's ways.
 
+    That it was read is known to the scope alone whose request brought it.
+    """
+
+    scope_fp: str
     kind: MediaKind
     variant: int
     sha256: bytes
 
     @classmethod
-    def of(cls, kind: MediaKind, variant: int, data: bytes) -> FileKey:
+    def of(cls, scope_fp: str, kind: MediaKind, variant: int, data: bytes) -> FileKey:
         """The key of a file with these bytes."""
-        return cls(kind, variant, hashlib.sha256(data).digest())
+        return cls(scope_fp, kind, variant, hashlib.sha256(data).digest())
 
 
 class SeenFiles:

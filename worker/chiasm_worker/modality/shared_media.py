@@ -1,7 +1,8 @@
 """One copy of what the encoder takes of an item, for all requests that hold the item at a time.
 
-A file that was read before is not even decoded: its item is known, and what the encoder takes is
-made from the bytes should it have to run again, which is seldom for what was seen before.
+That is, all of one scope: those of another would notice by their time that it was there. A file
+that was read before is not even decoded: its item is known, and what the encoder takes is made from
+the bytes should it have to run again, which is seldom for what was seen before.
 
 Must not know: limits, prompts, the engine.
 """
@@ -20,8 +21,9 @@ from chiasm_contract.errors import InvariantError
 from chiasm_worker.modality.media import MediaItem, Processed, Tensors
 from chiasm_worker.modality.seen_files import FileKey, SeenFiles
 
-# The digest of what an item shows, and in which of its family's ways it is looked at.
-MediaKey = tuple[bytes, int]
+# Whose requests share an item, the digest of what it shows, and in which of its family's ways it is
+# looked at.
+MediaKey = tuple[str, bytes, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,16 +31,22 @@ class MediaSource:
     """A file and how it is read.
 
     Attributes:
+        scope_fp: whose requests may share what comes of it.
         variant: which of the ways in which the family looks at such an item.
         decode: to what a person would see or hear, with its digest.
         process: to the item and what the encoder takes of it.
     """
 
+    scope_fp: str
     kind: MediaKind
     variant: int
     data: bytes
     decode: Callable[[bytes], Any]
     process: Callable[[Any], Processed]
+
+    def key(self, digest: bytes) -> MediaKey:
+        """What requests that bring the item with this digest have in common."""
+        return self.scope_fp, digest, self.variant
 
 
 class ReadyInputs:
@@ -111,14 +119,14 @@ class SharedMedia:
 
         Raises: ClientFault when the file is at fault.
         """
-        file = FileKey.of(source.kind, source.variant, source.data)
+        file = FileKey.of(source.scope_fp, source.kind, source.variant, source.data)
         with self._lock:
             known = self._seen.find(file)
             if known is not None:
-                key = (known.identity.digest, source.variant)
+                key = source.key(known.identity.digest)
                 return self._live.setdefault(key, FileInputs(key, known, source))
         canonical = source.decode(source.data)
-        key = (canonical.digest, source.variant)
+        key = source.key(canonical.digest)
         with self._lock:
             inputs = self._live.get(key)
         if inputs is None:

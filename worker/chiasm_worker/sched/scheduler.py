@@ -28,8 +28,9 @@ from chiasm_worker.kvcache.block_pool import BlockPool
 from chiasm_worker.kvcache.media_cache import MediaCache, MediaHandle
 from chiasm_worker.kvcache.prefix_cache import ContentChain, find_prefix
 from chiasm_worker.request import FinishReason, Prompt, Request, RequestStatus
-from chiasm_worker.sched.budget import StepBudget, encoder_tokens
+from chiasm_worker.sched.budget import StepBudget
 from chiasm_worker.sched.policy import RankedQueue, rank, rank_beside
+from chiasm_worker.sched.refusal import Refusal
 from chiasm_worker.sched.spans import chunk_end, needed_together, whole_prefix_blocks
 
 
@@ -117,6 +118,7 @@ class Scheduler:
         self._waiting = RankedQueue()
         self._running = RankedQueue()
         self._num_arrived = 0
+        self._refusal: Refusal | None = None
         self.counters = SchedulerCounters()
 
     @property
@@ -141,11 +143,13 @@ class Scheduler:
 
     def max_blocks(self, prompt: Prompt) -> int:
         """Blocks that the tokens of a request with this prompt could have, if it were alone."""
-        sizes = {span.item: self._media_cache.num_blocks(span.item) for span in prompt.media}
+        # One output for an item in all its details.
+        items = [span.item.encoded for span in prompt.media]
+        sizes = {item: self._media_cache.num_blocks(item) for item in items}
         needs = [(span.needed_from, span.needed_until) for span in prompt.media]
         largest = max(
             (
-                sum(sizes[item] for item in {prompt.media[i].item for i in together})
+                sum(sizes[item] for item in {items[i] for i in together})
                 for together in needed_together(needs, prompt.bidirectional)
             ),
             default=0,
@@ -212,11 +216,17 @@ class Scheduler:
                 request.token_ids.append(tokens[request.request_id])
 
     def abandon(self, batch: ScheduledBatch) -> None:
-        """Undo the promises of a step that failed: outputs never written must not be found."""
+        """Undo the promises of a step that failed, so that its requests may be scheduled again.
+
+        Outputs never written must not be found, and whoever holds one starts over. What else the
+        step would have changed is unchanged: tokens that were not computed are still missing.
+        """
+        lost = {block_id for job in batch.encodes for block_id in job.handle.block_ids}
         for job in batch.encodes:
-            held = job.request.media.pop(job.span_index, None)
-            if held is not None:
-                self._media_cache.take_back(held)
+            self._media_cache.forget(job.handle)
+        for request in list(self._running):
+            if any(not lost.isdisjoint(handle.block_ids) for handle in request.media.values()):
+                self._preempt(request)
 
     def check(self) -> None:
         """Raise InvariantError unless every hold on a block is that of one request's books.
@@ -254,9 +264,15 @@ class Scheduler:
             request = self._waiting.peek()
             if request is None:
                 return
+            if self._refusal is not None and self._refusal.still_holds(request, self._pool):
+                return
             hits = self._attach_prefix(request)
-            if self._place(request, budget, batch) is not Placed.YES:
+            placed = self._place(request, budget, batch)
+            if placed is not Placed.YES:
                 self._give_back(request, was_used=False)
+                if placed is Placed.NO_ROOM:
+                    caching = self._limits.prefix_caching
+                    self._refusal = Refusal.of(request, self._pool, prefix_caching=caching)
                 return
             self.counters.prefix_hit_tokens += hits
             self.counters.prefix_query_tokens += len(request.token_ids)
@@ -341,15 +357,15 @@ class Scheduler:
         self, request: Request, index: int, step: StepBudget, held: dict[int, MediaHandle]
     ) -> Placed:
         """Add one item's encoder output to `held`, unless it has to wait."""
-        item = request.prompt.media[index].item
-        is_new = not self._media_cache.contains(item)
-        if is_new and not step.may_encode(encoder_tokens(item)):
+        item, root = request.prompt.media[index].item, request.scope.root
+        is_new = not self._media_cache.contains(root, item)
+        if is_new and not step.may_encode(item.num_encoder_tokens):
             return Placed.NEXT_STEP
-        handle = self._media_cache.acquire(item)
+        handle = self._media_cache.acquire(root, item)
         if handle is None:
             return Placed.NO_ROOM
         if is_new:
-            step.spend_encode(encoder_tokens(item))
+            step.spend_encode(item.num_encoder_tokens)
         held[index] = handle
         return Placed.YES
 

@@ -1,0 +1,82 @@
+"""The block service put together from its settings, started and stopped.
+
+A tier that cannot be opened is left out with a line in the log: the others serve, and the worker
+computes what they do not have.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Iterable
+
+from chiasm_contract.block_record import RecordKind
+from chiasm_contract.tiers import BlockTiers, RecordKindName
+
+from chiasm_sidecar.kv.meters import Meters
+from chiasm_sidecar.kv.namespaces import Registry
+from chiasm_sidecar.kv.service import BlockService
+from chiasm_sidecar.kv.session import Admitted
+from chiasm_sidecar.kv.store import BlockStore
+from chiasm_sidecar.kv.tiers.base import Tier, TierFailed
+from chiasm_sidecar.kv.tiers.disk import DiskTier
+from chiasm_sidecar.kv.tiers.host import HostTier
+from chiasm_sidecar.kv.tiers.level import Level
+from chiasm_sidecar.kv.tiers.valkey import ValkeyTier
+from chiasm_sidecar.kv.upkeep import sweep
+from chiasm_sidecar.metrics import Metrics
+
+log = logging.getLogger("chiasm.sidecar.kv")
+
+
+@contextlib.asynccontextmanager
+async def block_service(
+    settings: BlockTiers, admitted: Admitted, metrics: Metrics
+) -> AsyncIterator[BlockStore]:
+    """Serve the socket while the block runs; leaving it closes every tier.
+
+    Raises: OSError when the socket cannot be made.
+    """
+    meters = Meters(metrics)
+    registry = Registry(settings.retired)
+    levels = _levels(settings, meters)
+    store = BlockStore(levels, registry, meters)
+    tasks = [asyncio.create_task(level.write()) for level in levels]
+    tasks.append(asyncio.create_task(_open_and_sweep(levels, store, registry)))
+    try:
+        async with BlockService(settings, store, admitted, meters).listening():
+            yield store
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await store.close()
+
+
+def _levels(settings: BlockTiers, meters: Meters) -> list[Level]:
+    levels: list[Level] = []
+
+    def add(tier: Tier, kinds: Iterable[RecordKindName]) -> None:
+        chosen = frozenset(RecordKind[kind.upper()] for kind in kinds)
+        levels.append(Level(tier, meters, time.monotonic, chosen, settings.write_queue_bytes))
+
+    if settings.host_bytes:
+        tier = HostTier(settings.host_bytes, settings.namespace_share)
+        levels.append(Level(tier, meters, time.monotonic))
+    if settings.disk is not None:
+        add(DiskTier(settings.disk, settings.namespace_share), settings.disk.kinds)
+    if settings.valkey is not None:
+        add(ValkeyTier(settings.valkey), settings.valkey.kinds)
+    return levels
+
+
+async def _open_and_sweep(levels: list[Level], store: BlockStore, registry: Registry) -> None:
+    for level in levels:
+        try:
+            await level.tier.open()
+        except TierFailed as error:
+            log.error("a tier cannot be used", extra={"fields": {"detail": str(error)}})
+    store.recount()
+    await sweep(levels, registry)

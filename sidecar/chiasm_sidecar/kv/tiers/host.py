@@ -1,0 +1,99 @@
+"""Records in this process's memory, the nearest tier: bounded, gone with the process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from chiasm_contract.block_guard import USE, Outcome, Verdict, judge_rewrite
+from chiasm_contract.block_record import Header, parse_header
+from chiasm_contract.block_wire import Tier as Place
+
+from chiasm_sidecar.kv.namespaces import Namespace, begins
+from chiasm_sidecar.kv.tiers.ledger import Ledger
+
+# Python's own bytes around each record: object, key, entries of dicts and heaps.
+_OVERHEAD_BYTES = 700
+_TOO_LARGE = Verdict(Outcome.MISS, "busy")
+_RETIRED = Verdict(Outcome.MISS, "retired")
+
+
+class HostTier:
+    """A dict of records and the ledger that bounds it."""
+
+    place = Place.HOST
+
+    def __init__(self, max_bytes: int, namespace_share: float) -> None:
+        self._ledger = Ledger(max_bytes, namespace_share)
+        self._records: dict[str, dict[bytes, bytes]] = {}
+        self._retired: set[str] = set()
+
+    async def open(self) -> None:
+        """Empty at first."""
+
+    async def get_many(self, namespace: Namespace, keys: Sequence[bytes]) -> Sequence[bytes | None]:
+        """References to what is held; nothing is copied."""
+        return list(map(self._records.get(namespace.name, {}).get, keys))
+
+    async def put(self, namespace: Namespace, header: Header, record: bytes) -> Verdict:
+        """Keep a reference to the record."""
+        name, key = namespace.name, header.block_key
+        if any(begins(name, prefix) for prefix in self._retired):
+            return _RETIRED
+        if self._ledger.has(name, key):
+            verdict = judge_rewrite(parse_header(self._records[name][key]), header)
+            if verdict.outcome is Outcome.QUARANTINE:
+                self._forget(name, key)
+            return verdict
+        gone = self._ledger.add(name, key, len(record) + _OVERHEAD_BYTES, header.kind)
+        if gone is None:
+            return _TOO_LARGE
+        for other, evicted in gone:
+            self._remove(other, evicted)
+        self._records.setdefault(name, {})[key] = record
+        return USE
+
+    async def drop(self, namespace: Namespace, key: bytes) -> None:
+        """Forget a record."""
+        self._forget(namespace.name, key)
+
+    async def retire(self, prefix: str) -> None:
+        """No put under the prefix succeeds any more."""
+        self._retired.add(prefix)
+
+    def tombstones(self) -> Iterable[str]:
+        """Those of this process."""
+        return tuple(self._retired)
+
+    async def sweep(self, prefix: str, max_records: int) -> int:
+        """Forget up to so many records."""
+        found = [name for name in self._records if begins(name, prefix)]
+        chosen = [(name, key) for name in found for key in self._ledger.keys(name, max_records)]
+        for name, key in chosen[:max_records]:
+            self._forget(name, key)
+        return min(len(chosen), max_records)
+
+    async def close(self) -> None:
+        """Nothing outlives the process."""
+
+    def touch(self, namespace: Namespace, keys: Iterable[bytes]) -> None:
+        """Raise their credit."""
+        self._ledger.touch(namespace.name, keys)
+
+    def drain(self, namespaces: frozenset[str]) -> None:
+        """These go first."""
+        self._ledger.drain(namespaces)
+
+    def bytes_by_namespace(self) -> Mapping[str, int]:
+        """What each namespace takes."""
+        return self._ledger.bytes_by_namespace()
+
+    def _forget(self, name: str, key: bytes) -> None:
+        self._ledger.remove(name, key)
+        self._remove(name, key)
+
+    def _remove(self, name: str, key: bytes) -> None:
+        records = self._records.get(name)
+        if records is not None:
+            records.pop(key, None)
+            if not records:
+                del self._records[name]

@@ -1,0 +1,205 @@
+"""Records in a Valkey (or Redis 7) that replicas share: each has a time to live, nothing is swept
+unless a namespace is retired.
+
+    PREFIX:kv:NAMESPACE:KEY          one record
+    PREFIX:kv:NAMESPACE:manifest     what the namespace was, for people
+    PREFIX:retired:NAMESPACE-PREFIX  a tombstone, without a time to live
+
+Writes go through one script, which Valkey runs whole or not at all: nothing is written past a
+tombstone however late the writer, and two writers of one key leave one record. Tombstones must not
+be evicted, so `maxmemory-policy` has to be one of the volatile-* (or noeviction).
+
+One primary; a cluster would need all keys of a namespace in one slot. The only module that holds
+credentials, and none of its words carry them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from chiasm_contract.block_guard import USE, Outcome, Verdict
+from chiasm_contract.block_record import Header, record_bytes
+from chiasm_contract.block_wire import Tier as Place
+from chiasm_contract.tiers import ValkeyTier as ValkeySettings
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.credentials import CredentialProvider
+from redis.exceptions import RedisError, ResponseError
+
+from chiasm_sidecar.kv.namespaces import Namespace, prefixes
+from chiasm_sidecar.kv.tiers.base import TierFailed
+
+# Offsets, from 1, of what judge_rewrite compares: kind; tokens and size; repr_fp, key and scope.
+_PUT = """
+if redis.call('EXISTS', unpack(KEYS, 3)) > 0 then return 'retired' end
+local record, ttl = ARGV[1], ARGV[3]
+local length = redis.call('STRLEN', KEYS[1])
+if length > 0 then
+  local head = redis.call('GETRANGE', KEYS[1], 0, 127)
+  local function same(first, last)
+    return string.sub(head, first, last) == string.sub(record, first, last)
+  end
+  if length == string.len(record) and same(7, 7) and same(9, 16) and same(33, 112) then
+    redis.call('EXPIRE', KEYS[1], ttl)
+    return 'stored'
+  end
+  redis.call('UNLINK', KEYS[1])
+  return 'conflict'
+end
+redis.call('SET', KEYS[1], record, 'EX', ttl)
+if redis.call('EXPIRE', KEYS[2], ttl) == 0 then
+  redis.call('SET', KEYS[2], ARGV[2], 'EX', ttl)
+end
+return 'kept'
+"""
+_VERDICTS: Mapping[bytes, Verdict] = {
+    b"kept": USE,
+    b"stored": Verdict(Outcome.MISS, "stored"),
+    b"retired": Verdict(Outcome.MISS, "retired"),
+    b"conflict": Verdict(Outcome.QUARANTINE, "conflict"),
+}
+
+_FAULTS = (RedisError, OSError, EOFError)  # OSError: time-outs and what TLS says too
+
+
+class _PasswordFile(CredentialProvider):
+    """Reads the password anew for each connection, so that a rotated one is taken up."""
+
+    def __init__(self, username: str, path: Path) -> None:
+        self._username = username
+        self._path = path
+
+    def get_credentials(self) -> tuple[str, str]:
+        return self._username, self._path.read_text().rstrip("\n")
+
+    async def get_credentials_async(self) -> tuple[str, str]:
+        return self.get_credentials()
+
+
+class ValkeyTier:
+    """A client of one server."""
+
+    place = Place.VALKEY
+
+    def __init__(self, settings: ValkeySettings) -> None:
+        self._prefix = settings.key_prefix
+        self._ttl_seconds = settings.ttl_seconds
+        secrets: dict[str, Any] = {}
+        if settings.password_path is not None:
+            secrets["credential_provider"] = _PasswordFile(
+                settings.username, settings.password_path
+            )
+        if settings.tls:
+            secrets["ssl"] = True
+            secrets["ssl_ca_certs"] = None if settings.ca_path is None else str(settings.ca_path)
+        self._client = Redis(
+            host=settings.host,
+            port=settings.port,
+            protocol=2,  # 3 would subscribe to the server's maintenance, which we do not follow
+            socket_timeout=settings.timeout_seconds,
+            socket_connect_timeout=settings.timeout_seconds,
+            retry=Retry(NoBackoff(), 0),  # the breaker decides when to ask again
+            **secrets,
+        )
+        self._put = self._client.register_script(_PUT)
+        self._cursors: dict[str, int] = {}
+
+    def _record(self, name: str, key: bytes) -> str:
+        return f"{self._prefix}:kv:{name}:{key.hex()}"
+
+    def _tombstones(self, name: str) -> list[str]:
+        return [f"{self._prefix}:retired:{prefix}" for prefix in prefixes(name)]
+
+    async def open(self) -> None:
+        """Connections are made when they are needed."""
+
+    async def get_many(self, namespace: Namespace, keys: Sequence[bytes]) -> Sequence[bytes | None]:
+        """All records in one round trip; never more of a value than a record has."""
+        last = record_bytes(namespace.shape.payload_bytes)
+        pipe = self._client.pipeline(transaction=False)
+        pipe.exists(*self._tombstones(namespace.name))
+        for key in keys:
+            pipe.getrange(self._record(namespace.name, key), 0, last)
+        try:
+            retired, *values = await pipe.execute(raise_on_error=False)
+        except _FAULTS as error:
+            raise _failed(error) from error
+        if isinstance(retired, Exception):
+            raise _failed(retired) from retired
+        return [None if retired else _value(value) for value in values]
+
+    async def put(self, namespace: Namespace, header: Header, record: bytes) -> Verdict:
+        """Write a record, unless there is one or the namespace is retired."""
+        name = namespace.name
+        described = f"{self._prefix}:kv:{name}:manifest"
+        keys = [self._record(name, header.block_key), described, *self._tombstones(name)]
+        arguments: list[bytes | int] = [record, namespace.manifest, self._ttl_seconds]
+        try:
+            return _VERDICTS[await self._put(keys=keys, args=arguments)]
+        except _FAULTS as error:
+            raise _failed(error) from error
+
+    async def drop(self, namespace: Namespace, key: bytes) -> None:
+        """Remove a record."""
+        await self._do("UNLINK", self._record(namespace.name, key))
+
+    async def retire(self, prefix: str) -> None:
+        """Set the tombstone."""
+        await self._do("SET", f"{self._prefix}:retired:{prefix}", "retired")
+
+    def tombstones(self) -> Iterable[str]:
+        """Whoever set one up sweeps."""
+        return ()
+
+    async def sweep(self, prefix: str, max_records: int) -> int:
+        """Look through a part of all keys, and remove those under the prefix."""
+        pattern = f"{self._prefix}:kv:{prefix}[-:]*"
+        start = cursor = self._cursors.pop(prefix, 0)
+        num_removed = 0
+        while num_removed < max_records:
+            cursor, names = await self._do("SCAN", cursor, "MATCH", pattern, "COUNT", max_records)
+            if names:
+                await self._do("UNLINK", *names)
+            num_removed += len(names)
+            if int(cursor) == 0:
+                if num_removed or start == 0:
+                    return num_removed
+                start = 0  # what was added behind us before the tombstone stood
+        self._cursors[prefix] = cursor
+        return num_removed
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._client.aclose()
+
+    def touch(self, namespace: Namespace, keys: Iterable[bytes]) -> None:
+        """The server decides by its own policy what goes."""
+
+    def drain(self, namespaces: frozenset[str]) -> None:
+        """Other replicas may serve them; they end by their time to live."""
+
+    def bytes_by_namespace(self) -> Mapping[str, int]:
+        """The server's own, which we do not count."""
+        return {}
+
+    async def _do(self, *command: object) -> Any:
+        try:
+            return await self._client.execute_command(*command)  # type: ignore[no-untyped-call]
+        except _FAULTS as error:
+            raise _failed(error) from error
+
+
+def _value(value: object) -> bytes | None:
+    if isinstance(value, bytes):
+        return value or None
+    if isinstance(value, ResponseError) and "WRONGTYPE" in str(value):
+        return None
+    raise _failed(value) from (value if isinstance(value, Exception) else None)
+
+
+def _failed(error: object) -> TierFailed:
+    """The kind of fault only: messages may name hosts and users."""
+    return TierFailed(f"valkey: {type(error).__name__}")

@@ -1,0 +1,1 @@
+"""Who asks: API keys, the tenants behind them, and the scope in which each tenant caches."""
