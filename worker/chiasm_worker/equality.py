@@ -45,8 +45,8 @@ from transformers.video_utils import load_video
 from chiasm_worker.engine.engine import Engine
 from chiasm_worker.modality.frames import DEFAULT_FRAMES_PER_SECOND
 from chiasm_worker.modality.image import decode_image
-from chiasm_worker.modality.media import MediaInputs
 from chiasm_worker.modality.request_media import MediaReader
+from chiasm_worker.modality.shared_media import MediaInputs
 from chiasm_worker.models.base import LoadedModel
 from chiasm_worker.prompt import PromptBuilder
 from chiasm_worker.request import Prompt, Request, SamplingParams

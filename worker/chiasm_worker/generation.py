@@ -28,8 +28,8 @@ from chiasm_contract.messages import (
 
 from chiasm_worker.engine.engine import Progress, RequestUsage
 from chiasm_worker.engine.service import EngineService
-from chiasm_worker.modality.media import MediaInputs
 from chiasm_worker.modality.request_media import MediaReader
+from chiasm_worker.modality.shared_media import FileInputs, MediaInputs
 from chiasm_worker.models.base import LoadedModel
 from chiasm_worker.prompt import PromptBuilder
 from chiasm_worker.request import FinishReason, Prompt
@@ -70,7 +70,7 @@ class Generation:
             self._prompts.check_length(head.messages, engine.limits.max_model_len)
             loop = asyncio.get_running_loop()
             prompt, inputs = await loop.run_in_executor(self._threads, self._prepare, head, files)
-            del files  # They would else stay in memory until the answer ends.
+            del files  # What is still needed of them, the inputs hold.
             # Without room for one token, asking for one is what says so.
             room = max(1, engine.room(prompt))
             params = sampling_params(sampling, room, engine.model.decoder.spec.vocab_size)
@@ -92,7 +92,14 @@ class Generation:
 
     def _prepare(self, head: GenerateHead, files: MediaFiles) -> tuple[Prompt, list[MediaInputs]]:
         items, inputs = self._media.read(head.media_parts(), files, head.scope_fp)
-        return self._prompts.build(head.messages, items), inputs
+        prompt = self._prompts.build(head.messages, items)
+        if any(isinstance(each, FileInputs) for each in inputs):
+            # What was seen before is made anew only where it has to be, and then better here than
+            # by the engine's thread, which others wait for.
+            to_encode = self._service.engine.to_encode(prompt, head.scope_fp)
+            wanted = zip(to_encode, inputs, strict=True)
+            inputs = [self._media.ready(each) if is_wanted else each for is_wanted, each in wanted]
+        return prompt, inputs
 
 
 class Events:

@@ -1,15 +1,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
-from chiasm_contract.config import ImageLimits, VideoLimits
+from chiasm_contract.config import AudioLimits, ImageLimits, VideoLimits
 from chiasm_worker.equality import Prepared
+from chiasm_worker.modality.audio import SoundForm, decode_audio
 from chiasm_worker.modality.image import decode_image
-from chiasm_worker.modality.media import MediaPreparer
+from chiasm_worker.modality.media import MediaProcessor
 from chiasm_worker.modality.video import decode_video
-from chiasm_worker.models.tiny.clips import write_clip
+from chiasm_worker.models.registry import load_model
+from chiasm_worker.models.tiny.clips import write_clip, write_sound
 
 
 @pytest.mark.parametrize(
@@ -26,49 +30,70 @@ def test_identity_says_what_the_encoder_sees(
 ):
     model = prepared(name).model
     image = decode_image(picture(1, 130, 70), ImageLimits())
-    inputs = MediaPreparer(model).image(image)
-    item = inputs.item
+    item, tensors = MediaProcessor(model).image(image)
     assert (item.identity.digest, item.identity.modality) == (image.digest, "image")
     assert (item.identity.grid, item.identity.num_tokens) == (grid, num_tokens)
     with torch.inference_mode():
-        features = model.encoder.encode(inputs.tensors())
+        features = model.encoder.encode(tensors)
     width = model.decoder.spec.hidden_size * (1 + model.num_deepstack)
     assert features.shape == (num_tokens, width)
 
 
-def test_requests_of_other_scopes_share_no_copy(
-    prepared: Callable[[str], Prepared], picture: Callable[..., bytes]
+@pytest.mark.parametrize(
+    "name",
+    ["qwen3-grouped", "llava-clip-llama", "onevision-qwen2", "smolvlm", "mllama-grouped"],
+)
+@pytest.mark.parametrize("num_images", [1, 2])
+def test_pixels_are_held_in_the_models_type(
+    name: str, num_images: int, tiny_folder: Callable[[str], Path], picture: Callable[..., bytes]
 ):
-    """The fault: a tenant sees by the time to its first token that another one has its picture."""
-    preparer = MediaPreparer(prepared("qwen3-grouped").model)
-    image = decode_image(picture(1), ImageLimits())
-    one, other = preparer.image(image, 1, "a" * 64), preparer.image(image, 1, "b" * 64)
-    assert one is not other
-    assert one.item.identity == other.item.identity
-    assert preparer.image(image, 1, "a" * 64) is one
+    """The fault: twice the memory for digits that every encoder drops, or for what it never reads.
+
+    Dropping them earlier changes no feature.
+    """
+    model = load_model(tiny_folder(name), torch.bfloat16, torch.device("cpu"))
+    image = decode_image(picture(1, 90, 70), ImageLimits())
+    _, whole = MediaProcessor(replace(model, dtype=torch.float32)).image(image, num_images)
+    _, held = MediaProcessor(model).image(image, num_images)
+    floating = {n: tensor for n, tensor in held.items() if tensor.is_floating_point()}
+    assert "pixel_values" in floating
+    assert {tensor.dtype for tensor in floating.values()} == {torch.bfloat16}
+    assert all(tensor.untyped_storage().nbytes() == tensor.nbytes for tensor in held.values())
+    assert whole["pixel_values"].dtype == torch.float32
+    with torch.inference_mode():
+        assert torch.equal(model.encoder.encode(held), model.encoder.encode(whole))
+
+
+def test_sound_is_held_in_the_models_type(tiny_folder: Callable[[str], Path]):
+    model = load_model(tiny_folder("qwen2-audio"), torch.bfloat16, torch.device("cpu"))
+    processor = model.processor.feature_extractor
+    sound = decode_audio(write_sound(1), AudioLimits(), SoundForm.of(processor))
+    _, whole = MediaProcessor(replace(model, dtype=torch.float32)).audio(sound)
+    _, held = MediaProcessor(model).audio(sound)
+    assert held["input_features"].dtype == torch.bfloat16
+    with torch.inference_mode():
+        assert torch.equal(model.encoder.encode(held), model.encoder.encode(whole))
 
 
 def test_a_picture_in_company_is_another_item_where_the_model_sees_it_so(
     prepared: Callable[[str], Prepared], picture: Callable[..., bytes]
 ):
-    preparer = MediaPreparer(prepared("onevision-qwen2").model)
+    processor = MediaProcessor(prepared("onevision-qwen2").model)
     image = decode_image(picture(1, 90, 70), ImageLimits())
-    alone, beside = preparer.image(image, 1), preparer.image(image, 2)
-    assert alone.item.identity.digest == beside.item.identity.digest
-    assert alone.item.identity != beside.item.identity
+    alone, beside, among = (processor.image(image, n)[0].identity for n in (1, 2, 3))
+    assert alone.digest == beside.digest
     # One tile without newlines, but for the last; alone the tiles come beside the whole.
-    assert beside.item.identity.num_tokens == 16 + 1 < alone.item.identity.num_tokens
-    assert preparer.image(image, 3) is beside
+    assert beside.num_tokens == 16 + 1 < alone.num_tokens
+    assert among == beside
 
 
 def test_a_video_says_what_the_encoder_sees(prepared: Callable[[str], Prepared]):
     model = prepared("qwen2.5-grouped").model
     video = decode_video(write_clip(1), VideoLimits(), lambda _: [0, 5, 10, 15])
-    inputs = MediaPreparer(model).video(video)
-    item = inputs.item
+    item, tensors = MediaProcessor(model).video(video)
     assert (item.identity.digest, item.identity.modality) == (video.digest, "video")
     # Two pairs of frames, a pair each second.
     assert (item.identity.grid[0], item.seconds_per_step) == (2, 1.0)
     with torch.inference_mode():
-        features = model.encoder.encode(inputs.tensors())
+        features = model.encoder.encode(tensors)
     assert features.shape == (item.identity.num_tokens, model.decoder.spec.hidden_size)

@@ -13,7 +13,7 @@ from chiasm_contract.config import EngineLimits, ImageLimits, WorkerConfig
 from chiasm_contract.errors import Overloaded
 from chiasm_contract.fingerprint import SHARED_SCOPE_FP
 from chiasm_contract.messages import Usage
-from chiasm_worker.modality.media import MediaInputs
+from chiasm_worker.modality.shared_media import MediaInputs
 
 from tests.worker.server.running_worker import Worker, body, events, serving
 

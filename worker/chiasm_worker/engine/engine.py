@@ -164,6 +164,23 @@ class Engine:
         fitting = self.scheduler.max_blocks(prompt) * self.spec.block_size
         return min(self.limits.max_model_len, fitting) - len(prompt.token_ids)
 
+    def to_encode(self, prompt: Prompt, scope_fp: str = SHARED_SCOPE_FP) -> list[bool]:
+        """For each media item of a prompt, whether the encoder would run for it as things are.
+
+        May be asked from any thread, and is a guess: the cache goes on changing.
+        """
+        scope = CacheScope.within(self._root, scope_fp)
+        cache = self.media_cache
+        missing = [not cache.contains(scope.root, span.item) for span in prompt.media]
+        if not any(missing):
+            return missing
+        # What the prefix cache holds of a prompt needs no encoder's output.
+        chain = self._chain(scope, prompt)
+        found = self.scheduler.find_prefix(chain, prompt, prompt.token_ids)
+        hit = self.spec.block_size * len(found)
+        spans = zip(missing, prompt.media, strict=True)
+        return [is_missing and span.needed_until > hit for is_missing, span in spans]
+
     def make_request(
         self,
         request_id: str,
@@ -197,12 +214,7 @@ class Engine:
             prompt=prompt,
             params=params,
             scope=scope,
-            chain=ContentChain(
-                cross_root(scope.root, prompt.cross),
-                self.spec.block_size,
-                prompt.spans,
-                prompt.bidirectional,
-            ),
+            chain=self._chain(scope, prompt),
             table=BlockTable(self.spec.block_size),
             priority=priority,
             choice=choice,
@@ -334,6 +346,10 @@ class Engine:
             usage,
             choice=request.choice,
         )
+
+    def _chain(self, scope: CacheScope, prompt: Prompt) -> ContentChain:
+        root = cross_root(scope.root, prompt.cross)
+        return ContentChain(root, self.spec.block_size, prompt.spans, prompt.bidirectional)
 
     def _answer(self, request: Request) -> Answer:
         return Answer(self._tokenizer, request.params, self.model.eos_token_ids)

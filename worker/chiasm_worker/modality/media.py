@@ -1,21 +1,15 @@
 """From canonical pixels to what the model's encoder takes, by transformers' own processors.
 
-Requests of one scope that hold the same item at the same time share one copy of its inputs; those
-of another would notice by their time that it was there.
-
 Must not know: prompts, batches.
 """
 
 from __future__ import annotations
 
-import threading
-import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from chiasm_contract.fingerprint import SHARED_SCOPE_FP
 from transformers.video_utils import VideoMetadata
 
 from chiasm_worker.kvcache.prefix_cache import MediaIdentity
@@ -42,68 +36,21 @@ class MediaItem:
     seconds_per_step: float = 1.0
 
 
-class MediaInputs:
-    """What the encoder takes of an item: one copy for all requests that hold it at a time.
-
-    Attributes:
-        item: whose they are, at detail 'high': the encoder's work is the same at each.
-    """
-
-    def __init__(self, item: MediaItem, tensors: Mapping[str, torch.Tensor]) -> None:
-        self.item = item
-        self._tensors = tensors
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes that whoever holds this keeps in memory."""
-        return sum(tensor.nbytes for tensor in self._tensors.values())
-
-    def tensors(self) -> Mapping[str, torch.Tensor]:
-        """By the names under which the model takes them."""
-        return self._tensors
+# The item and what the encoder takes of it, by the names under which the model takes them.
+Tensors = Mapping[str, torch.Tensor]
+Processed = tuple[MediaItem, Tensors]
 
 
-class MediaPreparer:
+class MediaProcessor:
     """Runs the processors; safe to call from several threads."""
 
     def __init__(self, model: LoadedModel) -> None:
         self._model = model
         self._processor: Any = model.processor
         self._options = resolved_options(self._processor)
-        self._live: weakref.WeakValueDictionary[tuple[str, bytes, int], MediaInputs] = (
-            weakref.WeakValueDictionary()
-        )
-        self._lock = threading.Lock()
 
-    def image(
-        self, image: CanonicalImage, num_images: int = 1, scope_fp: str = SHARED_SCOPE_FP
-    ) -> MediaInputs:
-        """The inputs of one of a prompt's `num_images` pictures."""
-        variant = self._model.family.variant(num_images)
-        key = (scope_fp, image.digest, variant)
-        return self._shared(key, lambda: self._image(image, num_images))
-
-    def video(self, video: CanonicalVideo, scope_fp: str = SHARED_SCOPE_FP) -> MediaInputs:
-        """The inputs of a video's frames."""
-        return self._shared((scope_fp, video.digest, 1), lambda: self._video(video))
-
-    def audio(self, audio: CanonicalAudio, scope_fp: str = SHARED_SCOPE_FP) -> MediaInputs:
-        """The inputs of a sound."""
-        return self._shared((scope_fp, audio.digest, 1), lambda: self._audio(audio))
-
-    def _shared(
-        self, key: tuple[str, bytes, int], process: Callable[[], MediaInputs]
-    ) -> MediaInputs:
-        """The inputs, processed unless a live request of its scope already holds them."""
-        with self._lock:
-            inputs = self._live.get(key)
-        if inputs is None:
-            inputs = process()
-            with self._lock:
-                inputs = self._live.setdefault(key, inputs)
-        return inputs
-
-    def _image(self, image: CanonicalImage, num_images: int) -> MediaInputs:
+    def image(self, image: CanonicalImage, num_images: int = 1) -> Processed:
+        """One of a prompt's `num_images` pictures."""
         processor, family = self._processor, self._model.family
         inputs, placeholder = family.process_image(
             processor, self._options["image"], image.pixels, num_images
@@ -111,9 +58,10 @@ class MediaPreparer:
         # Not always what a template writes: the processor may put others in its place.
         token_id: int = self._model.config.image_token_id
         token = (str(processor.tokenizer.convert_ids_to_tokens(token_id)), token_id)
-        return self._inputs("image", image.digest, inputs, placeholder, token)
+        return self._processed("image", image.digest, inputs, placeholder, token)
 
-    def _video(self, video: CanonicalVideo) -> MediaInputs:
+    def video(self, video: CanonicalVideo) -> Processed:
+        """A video's frames."""
         processor = self._processor
         metadata = VideoMetadata(
             total_num_frames=video.times.num_frames,
@@ -125,25 +73,26 @@ class MediaPreparer:
             **{**self._options["video"], "video_metadata": [metadata], "do_sample_frames": False},
         )
         token = (processor.video_token, processor.video_token_id)
-        return self._inputs("video", video.digest, inputs, placeholders[0], token)
+        return self._processed("video", video.digest, inputs, placeholders[0], token)
 
-    def _audio(self, audio: CanonicalAudio) -> MediaInputs:
+    def audio(self, audio: CanonicalAudio) -> Processed:
+        """A sound."""
         processor = self._processor
         rate = processor.feature_extractor.sampling_rate
         inputs, placeholders = processor._process_audio(
             [audio.samples], **{**self._options["audio"], "sampling_rate": rate}
         )
         token = (processor.audio_token, processor.audio_token_id)
-        return self._inputs("audio", audio.digest, inputs, placeholders[0], token)
+        return self._processed("audio", audio.digest, inputs, placeholders[0], token)
 
-    def _inputs(
+    def _processed(
         self,
         modality: str,
         digest: bytes,
         inputs: Mapping[str, Any],
         placeholder: str,
         row_token: tuple[str, int],
-    ) -> MediaInputs:
+    ) -> Processed:
         identity = MediaIdentity(
             modality=modality,
             digest=digest,
@@ -151,7 +100,19 @@ class MediaPreparer:
             num_tokens=placeholder.count(row_token[0]),
         )
         # Processors add what only their placeholders and positions need.
-        tensors = {n: value for n, value in inputs.items() if isinstance(value, torch.Tensor)}
+        tensors = {
+            name: _held(value, self._model.dtype)
+            for name, value in inputs.items()
+            if isinstance(value, torch.Tensor)
+        }
         seconds = [float(second) for second in inputs.get("second_per_grid_ts", ())]
         item = MediaItem(identity, placeholder, row_token[1], seconds[0] if seconds else 1.0)
-        return MediaInputs(item, tensors)
+        return item, tensors
+
+
+def _held(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """What to keep of a processor's output: in the model's type, to which each encoder rounds it
+    anyway, and without what it is a part of."""
+    kept = tensor.to(dtype) if tensor.is_floating_point() else tensor
+    is_part = kept.untyped_storage().nbytes() > kept.nbytes
+    return kept.clone() if is_part else kept

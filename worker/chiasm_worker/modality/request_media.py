@@ -5,9 +5,10 @@ Must not know: HTTP, the engine.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from chiasm_contract.config import MediaLimits, VisionConfig
+from chiasm_contract.config import MediaKind, MediaLimits, VisionConfig
 from chiasm_contract.errors import InvalidRequest
 from chiasm_contract.fingerprint import SHARED_SCOPE_FP
 from chiasm_contract.messages import MEDIA_NAMES, ImagePart, MediaFiles, MediaPart, too_many_media
@@ -16,18 +17,20 @@ from chiasm_worker.modality.audio import SoundForm, decode_audio
 from chiasm_worker.modality.compression import ImageCompression
 from chiasm_worker.modality.frames import FrameChooser
 from chiasm_worker.modality.image import decode_image
-from chiasm_worker.modality.media import MediaInputs, MediaItem, MediaPreparer
+from chiasm_worker.modality.media import MediaItem, MediaProcessor, Processed
+from chiasm_worker.modality.shared_media import MediaInputs, MediaSource, SharedMedia
 from chiasm_worker.modality.video import decode_video
 from chiasm_worker.models.base import LoadedModel
 
 
 class MediaReader:
-    """Decodes and processes the media of requests; safe to call from several threads."""
+    """Reads the media of requests; safe to call from several threads."""
 
     def __init__(self, model: LoadedModel, limits: MediaLimits, vision: VisionConfig) -> None:
         self._limits = limits
         self._family = model.family
-        self._preparer = MediaPreparer(model)
+        self._processor = MediaProcessor(model)
+        self._shared = SharedMedia()
         self._sound = SoundForm.of(getattr(model.processor, "feature_extractor", None))
         self._compression = ImageCompression(model, vision)
         self._choose = FrameChooser(
@@ -65,18 +68,39 @@ class MediaReader:
         """
         num_images = sum(isinstance(part, ImagePart) for part in placed)
         inputs: dict[tuple[str, int], MediaInputs] = {}
-        for index, data in enumerate(files.images):
-            image = decode_image(data, self._limits.images, index)
-            inputs["image", index] = self._preparer.image(image, num_images, scope_fp)
-        for index, data in enumerate(files.videos):
-            video = decode_video(data, self._limits.videos, self._choose, index)
-            inputs["video", index] = self._preparer.video(video, scope_fp)
-        for index, data in enumerate(files.audios):
-            audio = decode_audio(data, self._limits.audios, self._sound, index)
-            inputs["audio", index] = self._preparer.audio(audio, scope_fp)
+        for kind in MEDIA_NAMES:
+            for index, data in enumerate(files.of(kind)):
+                source = self._source(kind, index, data, num_images, scope_fp)
+                inputs[kind, index] = self._shared.read(source)
         read = [inputs[part.type, part.index] for part in placed]
         shown = zip(placed, read, strict=True)
         return [self._shown(part, each.item) for part, each in shown], read
+
+    def ready(self, inputs: MediaInputs) -> MediaInputs:
+        """The same, made now if they were not: for those that the encoder will ask for."""
+        return self._shared.ready(inputs)
+
+    def _source(
+        self, kind: MediaKind, index: int, data: bytes, num_images: int, scope_fp: str
+    ) -> MediaSource:
+        """File number `index` of its kind, and how it is read."""
+        limits, processor, choose, sound = self._limits, self._processor, self._choose, self._sound
+        how: dict[MediaKind, tuple[Callable[[bytes], Any], Callable[[Any], Processed]]] = {
+            "image": (
+                lambda data: decode_image(data, limits.images, index),
+                lambda image: processor.image(image, num_images),
+            ),
+            "video": (
+                lambda data: decode_video(data, limits.videos, choose, index),
+                processor.video,
+            ),
+            "audio": (
+                lambda data: decode_audio(data, limits.audios, sound, index),
+                processor.audio,
+            ),
+        }
+        variant = self._family.variant(num_images) if kind == "image" else 1
+        return MediaSource(scope_fp, kind, variant, data, *how[kind])
 
     def _shown(self, part: MediaPart, item: MediaItem) -> MediaItem:
         if not isinstance(part, ImagePart):

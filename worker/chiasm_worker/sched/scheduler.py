@@ -19,14 +19,14 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from chiasm_contract.errors import InvariantError
 
 from chiasm_worker.kvcache.block_pool import BlockPool
 from chiasm_worker.kvcache.media_cache import MediaCache, MediaHandle
-from chiasm_worker.kvcache.prefix_cache import find_prefix
+from chiasm_worker.kvcache.prefix_cache import ContentChain, find_prefix
 from chiasm_worker.request import FinishReason, Prompt, Request, RequestStatus
 from chiasm_worker.sched.budget import StepBudget
 from chiasm_worker.sched.policy import RankedQueue, rank, rank_beside
@@ -282,12 +282,19 @@ class Scheduler:
             request.status = RequestStatus.RUNNING
             self._running.add(request)
 
-    def _attach_prefix(self, request: Request) -> int:
+    def find_prefix(
+        self, chain: ContentChain, prompt: Prompt, token_ids: Sequence[int]
+    ) -> list[int]:
+        """The cached blocks that a request with these tokens could start behind."""
         if not self._limits.prefix_caching:
-            return 0
-        block_ids = find_prefix(self._pool, request.chain, request.token_ids)
-        size, spans = request.table.block_size, request.prompt.bidirectional
-        block_ids = block_ids[: whole_prefix_blocks(len(block_ids), size, spans)]
+            return []
+        block_ids = find_prefix(self._pool, chain, token_ids)
+        spans = prompt.bidirectional
+        return block_ids[: whole_prefix_blocks(len(block_ids), chain.block_size, spans)]
+
+    def _attach_prefix(self, request: Request) -> int:
+        block_ids = self.find_prefix(request.chain, request.prompt, request.token_ids)
+        size = request.table.block_size
         self._pool.acquire(block_ids)
         request.table.block_ids = block_ids
         request.table.num_committed = len(block_ids)
