@@ -11,10 +11,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+import torch
 from chiasm_contract.config import COMPRESSION_RATIOS, Detail, VisionConfig
 from chiasm_contract.errors import InvalidRequest
 from chiasm_contract.messages import ChatMessage, ImagePart, TextPart
 from chiasm_worker.equality import Conversation, Prepared, Reference, ask
+from chiasm_worker.models.compressor import COMPRESSORS, SalientToken
 from chiasm_worker.models.registry import FAMILIES
 from chiasm_worker.models.tiny import TINY_MODELS
 
@@ -140,6 +142,26 @@ def test_with_any_chunk_size(
     engine = model.engine(max_num_batched_tokens=chunk)
     conversations = [asked for asked, _ in stories]
     assert model.generate(engine, conversations, MAX_TOKENS, 2) == expected(name, stories)
+
+
+def test_a_picture_read_in_many_chunks_is_compressed_once(
+    prepared: Callable[[str], Prepared],
+    pictures: tuple[bytes, bytes],
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """The fault: each chunk reads and compresses all of a picture for the few tokens it needs."""
+    sizes: list[tuple[int, ...]] = []
+
+    def counted(output: torch.Tensor, *how: Any) -> torch.Tensor:
+        sizes.append(tuple(output.shape))
+        return SalientToken().compress(output, *how)
+
+    monkeypatch.setattr(COMPRESSORS["salient"], "compress", counted)
+    model = Prepared(prepared("qwen3-grouped").model, VISION)
+    engine = model.engine(max_num_batched_tokens=2)
+    model.generate(engine, [ask("What is it?", pictures)], 2)
+    assert len(sizes) == 2
+    assert not engine.runner._compressed  # kept no longer than the picture is needed
 
 
 @pytest.mark.parametrize("name", ONE_PER_SCHEME)

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import pytest
 import torch
 from chiasm_worker.engine.arena import Arena
 from chiasm_worker.kvcache.spec import KVCacheSpec
+from hypothesis import given
+from hypothesis import strategies as st
 
 SPEC = KVCacheSpec(num_layers=2, num_kv_heads=1, head_dim=4, block_size=8, dtype_bytes=4)
 
@@ -26,8 +29,27 @@ def test_an_encoder_output_comes_back_as_it_was():
     block_ids = (4, 0, 2)
     assert SPEC.blocks_for_bytes(features.numel() * 4) == len(block_ids)
     arena.write_media(block_ids, features)
-    assert torch.equal(arena.read_media(block_ids, 11, 24), features)
+    assert torch.equal(arena.read_media(block_ids, 0, 11, 24), features)
     assert arena._records[[1, 3]].count_nonzero() == 0
+
+
+@pytest.mark.parametrize("width", [3, 24, 100, 300])
+@given(data=st.data())
+def test_only_the_blocks_that_hold_the_wanted_rows_are_read(width: int, data: st.DataObject):
+    """The fault: each chunk of a prompt copies the whole output of a picture that it touches."""
+    num_rows = data.draw(st.integers(1, 12))
+    num_bytes = num_rows * width * 4
+    num_blocks = SPEC.blocks_for_bytes(num_bytes)
+    arena = Arena(SPEC, num_blocks + 2, torch.float32, torch.device("cpu"))
+    block_ids = data.draw(st.permutations(range(num_blocks + 2)))[:num_blocks]
+    features = torch.arange(num_rows * width, dtype=torch.float32).view(num_rows, width)
+    arena.write_media(block_ids, features)
+    first = data.draw(st.integers(0, num_rows - 1))
+    length = data.draw(st.integers(1, num_rows - first))
+    rows = arena.read_media(block_ids, first, length, width)
+    assert torch.equal(rows, features[first : first + length])
+    # The rows, and at both ends less than a block.
+    assert rows.untyped_storage().nbytes() < rows.nbytes + 2 * SPEC.payload_bytes
 
 
 def test_cross_attention_vectors_lie_where_attention_reads_them():

@@ -82,12 +82,20 @@ class Arena:
                 self._payload[block_id] = 0
             cross[block_id, :, :, : part.shape[2]] = part
 
-    def read_media(self, block_ids: Sequence[int], num_tokens: int, width: int) -> torch.Tensor:
-        """The encoder output [num_tokens, width] stored in these blocks, as a copy."""
-        index = torch.tensor(block_ids, device=self._payload.device)
+    def read_media(
+        self, block_ids: Sequence[int], first: int, length: int, width: int
+    ) -> torch.Tensor:
+        """Rows first..first+length-1 of the encoder output [.., width] stored in these blocks.
+
+        A copy of them, and of what else lies in the blocks that hold them.
+        """
+        size, row_bytes = self._payload.shape[1], width * self._dtype.itemsize
+        start, end = first * row_bytes, (first + length) * row_bytes
+        first_block = start // size
+        index = torch.tensor(block_ids[first_block : -(-end // size)], device=self._payload.device)
         data = self._payload.index_select(0, index).view(-1)
-        num_bytes = num_tokens * width * self._dtype.itemsize
-        return data[:num_bytes].view(self._dtype).view(num_tokens, width)
+        rows = data[start - first_block * size : end - first_block * size]
+        return rows.view(self._dtype).view(length, width)
 
     def read_payload(self, block_id: int, into: memoryview, *, is_kv: bool) -> None:
         """Copy a block's payload; where it is K/V, what lies behind the vectors becomes zero."""

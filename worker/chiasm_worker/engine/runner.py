@@ -6,6 +6,7 @@ Must not know: how work is chosen, when requests end, text.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -14,7 +15,8 @@ from chiasm_worker.attention.base import AttentionBackend, CrossSource, Sequence
 from chiasm_worker.engine.arena import Arena
 from chiasm_worker.engine.encoding import EncoderInputs, Encoding
 from chiasm_worker.engine.sampler import RowSampler, SampledToken, sample
-from chiasm_worker.kvcache.prefix_cache import CrossSpan
+from chiasm_worker.kvcache.media_cache import MediaHandle
+from chiasm_worker.kvcache.prefix_cache import Compression, CrossSpan
 from chiasm_worker.kvcache.rebuild_cost import RebuildCosts
 from chiasm_worker.models.base import LoadedModel
 from chiasm_worker.models.compressor import COMPRESSORS, TokenGrid, Window
@@ -33,6 +35,10 @@ class Runner:
         self.encoding = Encoding(model, arena, costs)
         self._arena = arena
         self._attention = attention
+        # What is left of pictures that are read in several chunks, as long as somebody holds them.
+        self._compressed: WeakKeyDictionary[MediaHandle, dict[Compression, torch.Tensor]] = (
+            WeakKeyDictionary()
+        )
 
     @torch.inference_mode()
     def run(
@@ -85,12 +91,12 @@ class Runner:
         for chunk in chunks:
             request = chunk.request
             for index in request.spans_in(chunk.start, chunk.end):
-                span = request.prompt.spans[index]
-                output: torch.Tensor | None = None
-                for token, first, length in span.pieces(chunk.start, chunk.end):
+                pieces = list(request.prompt.spans[index].pieces(chunk.start, chunk.end))
+                for token, _, length in pieces:
                     rows += range(row + token - chunk.start, row + token - chunk.start + length)
-                    output = self._read(request, index) if output is None else output
-                    features.append(output[first : first + length])
+                if pieces:  # else only what stands between the item's rows
+                    num_rows = sum(length for _, _, length in pieces)
+                    features.append(self._read(request, index, pieces[0][1], num_rows))
             row += chunk.num_tokens
         if not rows:
             return None
@@ -98,15 +104,20 @@ class Runner:
         index_tensor = torch.tensor(rows, device=self._model.device)
         return MediaRows(index_tensor, levels[0], tuple(levels[1:]))
 
-    def _read(self, request: Request, span_index: int) -> torch.Tensor:
-        """A span's rows: the stored output, made fewer by the span's own compression."""
+    def _read(self, request: Request, span_index: int, first: int, length: int) -> torch.Tensor:
+        """A span's rows first..first+length-1, after its own compression."""
         handle = request.media[span_index]
-        output = self._arena.read_media(
-            handle.block_ids, handle.item.num_tokens, self._model.media_width
-        )
         how = request.prompt.spans[span_index].item.compression
         if how is None:
-            return output
+            return self._arena.read_media(handle.block_ids, first, length, self._model.media_width)
+        compressed = self._compressed.setdefault(handle, {})
+        if how not in compressed:
+            compressed[how] = self._compress(handle, how)
+        return compressed[how][first : first + length]
+
+    def _compress(self, handle: MediaHandle, how: Compression) -> torch.Tensor:
+        num_rows = handle.item.num_tokens
+        output = self._arena.read_media(handle.block_ids, 0, num_rows, self._model.media_width)
         compressor = COMPRESSORS[how.compressor]
         return compressor.compress(output, TokenGrid(*how.token_grid), Window(*how.window))
 

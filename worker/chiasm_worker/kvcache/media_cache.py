@@ -21,9 +21,12 @@ from chiasm_worker.kvcache.rebuild_cost import BlockKind, Rebuild
 from chiasm_worker.kvcache.spec import KVCacheSpec
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class MediaHandle:
-    """A reader's hold on one item's encoder output; `is_new` means that it must be written now."""
+    """A reader's hold on one item's encoder output; `is_new` means that it must be written now.
+
+    Equal ones hold the same content: whatever is derived from it may be kept by handle.
+    """
 
     item: MediaIdentity
     block_ids: tuple[int, ...]
