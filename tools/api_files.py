@@ -18,6 +18,9 @@ OpenAI's chat completions: POST /v1/chat/completions, GET /v1/models; beside the
 process lives) and GET /ready (requests should come here; 503 with the reason otherwise). Errors
 have OpenAI's body; `param` is the path of the field at fault.
 
+Where the resource has tenants, paths under /v1 take their key as `Authorization: Bearer KEY`
+([identity.md](../identity.md#tenants)); elsewhere that header says nothing.
+
 ## Fields with an effect
 
 | Field | Meaning |
@@ -87,6 +90,7 @@ took, under `uncompressed_image_tokens` what pictures would have taken at high, 
 |---|---|
 | 400 | the body is not JSON, a field is wrong, a file cannot be decoded or is of a kind that is \
 not allowed here, a prompt too long |
+| 401 | no API key where one is needed, or a wrong one |
 | 404 | the model is not served here; the path does not exist |
 | 413 | the body, a file's bytes, pixels or seconds, or the number of files is above the limit |
 | 429 | the queue is full, or too much is held already; Retry-After says how long |

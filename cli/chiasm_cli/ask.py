@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import http.client
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +20,7 @@ from chiasm_contract.config import Detail
 from chiasm_cli.errors import CliError
 
 TIMEOUT_SECONDS = 600
+_KEY = re.compile(r"[!-~]+")
 _SIGNATURES = {
     b"\x89PNG\r\n\x1a\n": "image/png",
     b"\xff\xd8\xff": "image/jpeg",
@@ -28,15 +30,17 @@ _SIGNATURES = {
 }
 
 
-def ask(url: str, image: Path, question: str, detail: Detail = "auto") -> Iterator[str]:
+def ask(
+    url: str, image: Path, question: str, detail: Detail = "auto", api_key: str = ""
+) -> Iterator[str]:
     """The pieces of the answer.
 
-    Raises: CliError saying what is wrong with the picture or the server.
+    Raises: CliError saying what is wrong with the picture, the key or the server.
     """
-    picture = data_url(image)
+    picture, headers = data_url(image), _authorization(api_key)
     with _connection(url) as connection:
         body = {
-            "model": _served_model(connection, url),
+            "model": _served_model(connection, url, headers),
             "temperature": 0,
             "stream": True,
             "messages": [
@@ -49,7 +53,7 @@ def ask(url: str, image: Path, question: str, detail: Detail = "auto") -> Iterat
                 }
             ],
         }
-        headers = {"content-type": "application/json"}
+        headers = {**headers, "content-type": "application/json"}
         connection.request("POST", "/v1/chat/completions", json.dumps(body), headers)
         response = connection.getresponse()
         if response.status != 200:
@@ -95,8 +99,19 @@ def _connection(url: str) -> Iterator[http.client.HTTPConnection]:
         connection.close()
 
 
-def _served_model(connection: http.client.HTTPConnection, url: str) -> str:
-    connection.request("GET", "/v1/models")
+def _authorization(api_key: str) -> dict[str, str]:
+    if not api_key:
+        return {}
+    if not _KEY.fullmatch(api_key):
+        raise CliError(
+            "the API key holds blanks, line ends or other characters than ASCII; give it as it is "
+            "with --api-key or in CHIASM_API_KEY."
+        )
+    return {"authorization": f"Bearer {api_key}"}
+
+
+def _served_model(connection: http.client.HTTPConnection, url: str, headers: dict[str, str]) -> str:
+    connection.request("GET", "/v1/models", headers=headers)
     response = connection.getresponse()
     if response.status != 200:
         raise CliError(_fault(response, url))

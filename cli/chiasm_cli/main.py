@@ -1,22 +1,20 @@
-"""The commands and their options. Parts are imported when their command runs, not before: each
-image holds only what its own part needs.
-"""
+"""The commands and their options."""
 
 from __future__ import annotations
 
-import importlib
 import importlib.metadata
 import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Annotated
 
 import typer
 from chiasm_contract.config import CompressionMethod, CompressionRatio, Detail, DeviceKind, Dtype
 
 from chiasm_cli import ask as asking
+from chiasm_cli import fingerprint
 from chiasm_cli import serve as serving
 from chiasm_cli.errors import CliError
+from chiasm_cli.parts import load
 
 DEFAULT_URL = "http://127.0.0.1:8000"
 
@@ -33,6 +31,7 @@ operator_app = typer.Typer(help="The Kubernetes operator.", no_args_is_help=True
 app.add_typer(worker_app, name="worker")
 app.add_typer(sidecar_app, name="sidecar")
 app.add_typer(operator_app, name="operator")
+app.add_typer(fingerprint.app, name="fingerprint")
 
 ConfigOption = Annotated[Path, typer.Option("--config", help="The file that the operator wrote.")]
 
@@ -69,6 +68,13 @@ def serve(  # noqa: PLR0913, PLR0917 - one parameter for each option
     compression_method: Annotated[
         CompressionMethod, typer.Option(help="Keep the most salient of them, or their mean.")
     ] = "salient",
+    api_keys: Annotated[
+        Path | None,
+        typer.Option(
+            help="File of NAME=KEY lines: who may ask, each with a cache of their own; read anew "
+            "when it changes. Without it everybody may.",
+        ),
+    ] = None,
 ) -> None:
     """Serve MODEL on this machine, without Kubernetes."""
     serving.serve(
@@ -87,6 +93,7 @@ def serve(  # noqa: PLR0913, PLR0917 - one parameter for each option
             compression=compression,
             low_detail_compression=low_detail_compression,
             compression_method=compression_method,
+            api_keys=api_keys,
         )
     )
 
@@ -99,9 +106,17 @@ def ask(
     detail: Annotated[
         Detail, typer.Option(help="How much of the picture to see; less is quicker.")
     ] = "auto",
+    api_key: Annotated[
+        str,
+        typer.Option(
+            envvar="CHIASM_API_KEY",
+            help="Key of a tenant, where the server asks for one.",
+            show_default=False,
+        ),
+    ] = "",
 ) -> None:
     """Ask a served model QUESTION about the picture IMAGE."""
-    for piece in asking.ask(url, image, question, detail):
+    for piece in asking.ask(url, image, question, detail, api_key):
         sys.stdout.write(piece)
         sys.stdout.flush()
     sys.stdout.write("\n")
@@ -110,39 +125,25 @@ def ask(
 @worker_app.command("run")
 def run_worker(config: ConfigOption) -> None:
     """Run the engine."""
-    _part("worker").run(config)
+    load("worker", "main", "worker run").run(config)
 
 
 @sidecar_app.command("run")
 def run_sidecar(config: ConfigOption) -> None:
     """Run the front door."""
-    _part("sidecar").run(config)
+    load("sidecar", "main", "sidecar run").run(config)
 
 
 @operator_app.command("run")
 def run_operator() -> None:
     """Run the operator."""
-    _part("operator").run()
+    load("operator", "main", "operator run").run()
 
 
 @app.command()
 def version() -> None:
     """Print the version."""
     print(importlib.metadata.version("chiasm"))
-
-
-def _part(name: str) -> ModuleType:
-    """The part's main module.
-
-    Raises: CliError when what it needs is not installed.
-    """
-    try:
-        return importlib.import_module(f"chiasm_{name}.main")
-    except ModuleNotFoundError as error:
-        raise CliError(
-            f"chiasm {name} run needs {error.name}, which is not installed; "
-            f"run: pip install 'chiasm[{name}]'"
-        ) from error
 
 
 def main() -> None:

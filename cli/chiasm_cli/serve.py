@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import importlib.util
 import json
+import secrets
 import signal
 import socket
 import tempfile
@@ -32,13 +33,19 @@ from chiasm_contract.config import (
     VisionConfig,
     WorkerConfig,
 )
+from chiasm_contract.tenants import TenantKeys
 
 from chiasm_cli.children import Child
 from chiasm_cli.errors import CliError
 from chiasm_cli.model_folders import find_model
 
 _NEEDED = {"worker": ("torch", "transformers", "uvicorn"), "sidecar": ("fastapi", "aiohttp")}
-_FINAL_REASONS = {"IdentityMismatch", "ModelLoadFailed", "ProbePictureFailed"}
+_FINAL_REASONS = {
+    "IdentityMismatch",
+    "ModelLoadFailed",
+    "ProbePictureFailed",
+    "TenantKeysRefused",
+}
 _POLL_SECONDS = 0.1
 _MAX_SOCKET_PATH_BYTES = 107  # sockaddr_un.sun_path
 
@@ -62,6 +69,8 @@ class Choices:
     compression: CompressionRatio = 1
     low_detail_compression: CompressionRatio = 8
     compression_method: CompressionMethod = "salient"
+    # Who may ask; None: everybody.
+    api_keys: Path | None = None
 
 
 class _Stopped(Exception):
@@ -79,6 +88,9 @@ def serve(choices: Choices) -> None:
     _check_port(choices.host, choices.metrics_port, "--metrics-port")
     with _signals_stop(), tempfile.TemporaryDirectory(prefix="chiasm-") as scratch:
         worker_config, sidecar_config = configs(choices, folder, Path(scratch))
+        if sidecar_config.tenants is not None:
+            # Of this run only, like the cache whose scopes it makes.
+            sidecar_config.tenants.server_key_path.write_text(secrets.token_hex(32))
         children: list[Child] = []
         try:
             for name, config in (("worker", worker_config), ("sidecar", sidecar_config)):
@@ -135,9 +147,18 @@ def configs(choices: Choices, folder: Path, scratch: Path) -> tuple[WorkerConfig
             "metrics_port": choices.metrics_port,
             **media,
             "expected_identity": builtin_identity(choices.model, choices.dtype) if builtin else {},
+            "tenants": _tenants(choices, scratch),
         }
     )
     return worker, sidecar
+
+
+def _tenants(choices: Choices, scratch: Path) -> TenantKeys | None:
+    if choices.api_keys is None:
+        return None
+    # Links are followed each time it is read, as they may be what changes.
+    keys = choices.api_keys.expanduser().absolute()
+    return TenantKeys(keys_path=keys, server_key_path=scratch / "server-key")
 
 
 def welcome(choices: Choices, model_id: str) -> str:
@@ -145,17 +166,21 @@ def welcome(choices: Choices, model_id: str) -> str:
     url = f"http://{_reachable(choices.host)}:{choices.port}"
     body = {"model": model_id, "messages": [{"role": "user", "content": "Hello"}]}
     ask = "chiasm ask" if choices.port == names.API_PORT else f"chiasm ask --url {url}"
+    key, header = "none", ""
+    if choices.api_keys is not None:
+        ask, key = f"CHIASM_API_KEY=KEY {ask}", "KEY"
+        header = " -H 'authorization: Bearer KEY'"
     return textwrap.dedent(f"""\
 
         {model_id} is served at {url} (Ctrl-C ends it). Try in another terminal:
 
           {ask} PICTURE.png "What is in the picture?"
 
-          curl {url}/v1/chat/completions -H 'content-type: application/json' \\
+          curl {url}/v1/chat/completions -H 'content-type: application/json'{header} \\
             -d '{json.dumps(body)}'
 
           from openai import OpenAI
-          client = OpenAI(base_url="{url}/v1", api_key="none")
+          client = OpenAI(base_url="{url}/v1", api_key="{key}")
           answer = client.chat.completions.create(model="{model_id}",
               messages=[{{"role": "user", "content": "Hello"}}])
           print(answer.choices[0].message.content)

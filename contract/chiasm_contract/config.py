@@ -21,6 +21,7 @@ C = TypeVar("C", bound=BaseModel)
 MediaKind = Literal["image", "video", "audio"]
 Dtype = Literal["float32", "bfloat16", "float16"]
 DeviceKind = Literal["cpu", "cuda"]  # torch calls AMD's devices "cuda" too
+BlockSize = Literal[8, 16, 32, 64]
 CompressionMethod = Literal["salient", "mean"]
 Detail = Literal["auto", "low", "high"]
 CompressionRatio = Literal[1, 4, 8, 16]
@@ -101,7 +102,7 @@ class VisionConfig(_Frozen):
 class EngineLimits(_Frozen):
     """The engine's budgets."""
 
-    block_size: Literal[8, 16, 32, 64] = 16
+    block_size: BlockSize = 16
     kv_cache_bytes: int = Field(default=256 * 2**20, ge=2**20)
     max_model_len: int = Field(default=2048, ge=16)
     max_num_seqs: int = Field(default=16, ge=1)
@@ -144,8 +145,8 @@ class SidecarConfig(MediaLimits):
         description="Dotted identity field -> value that the worker must report.",
     )
     access_log: bool = False
-    tiers: BlockTiers | None = Field(default=None, description="None: no block service.")
     tenants: TenantKeys | None = Field(default=None, description="None: everybody may ask.")
+    tiers: BlockTiers | None = Field(default=None, description="None: no block service.")
 
 
 def read_config(kind: type[C], path: Path) -> C:

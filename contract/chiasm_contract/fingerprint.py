@@ -12,9 +12,10 @@ Must not know: files, clocks, the environment, any network. Pure functions of th
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
@@ -31,9 +32,16 @@ def _resolved(value: str) -> str:
     return value
 
 
+def _of_one_form(value: float) -> float:
+    if value == 0 and math.copysign(1, value) < 0:
+        raise ValueError("-0.0 equals 0.0 but has other bytes; an identity says 0.0")
+    return value
+
+
 Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Word = Annotated[str, StringConstraints(min_length=1, max_length=200), AfterValidator(_resolved)]
 Number = Annotated[int, Field(ge=0, le=2**63)]
+Real = Annotated[float, AfterValidator(_of_one_form)]
 
 
 class _Identity(BaseModel):
@@ -66,7 +74,7 @@ class Position(_Identity):
     """The position scheme of the language model."""
 
     type: Word
-    theta: float
+    theta: Real
     scaling: Word
     sections: list[Number]
     window: Number
@@ -163,6 +171,25 @@ class Identity(_Identity):
             **{f"compute.{name}": value for name, value in flatten(self.compute).items()},
             **{f"repr.{name}": value for name, value in flatten(self.repr).items()},
         }
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, Value]) -> Self:
+        """The identity whose `fields()` these are.
+
+        Raises: ValueError naming a field that is unknown, missing or not resolved.
+        """
+        tree: dict[str, Any] = {}
+        for name, value in fields.items():
+            *path, leaf = name.split(".")
+            node = tree
+            for step in path:
+                node = node.setdefault(step, {})
+                if not isinstance(node, dict):
+                    raise ValueError(f"{name} stands below a field that has a value")
+            if leaf in node:
+                raise ValueError(f"{name} has both a value and fields below it")
+            node[leaf] = value
+        return cls.model_validate(tree)
 
 
 def flatten(identity: BaseModel) -> dict[str, Value]:

@@ -2,8 +2,8 @@
 
 A request is one body: `length of head, 4 bytes big-endian | head, JSON | media, back to back`:
 pictures, then videos, then sounds. Files stay raw bytes (base64 would cost a third more and a
-copy). The answer is NDJSON, one event a line: any number of `token`, then exactly one `finish` or
-`error`.
+copy). The answer is NDJSON, one event a line: any number of `token` and, for each choice, one
+`finish` behind its tokens; or, wherever something fails, one `error`, behind which nothing comes.
 """
 
 from __future__ import annotations

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from chiasm_contract.fingerprint import (
     SCHEMA,
@@ -20,7 +19,6 @@ from chiasm_contract.fingerprint import (
     repr_fp,
 )
 from chiasm_contract.messages import IdentityReport
-from pydantic import ValidationError
 
 
 @dataclass(frozen=True)
@@ -52,27 +50,11 @@ def _digest_differences(report: IdentityReport) -> tuple[Difference, ...]:
     """A digest must be that of the fields beside it, or it is the name of something else."""
     other = (Difference("fields", f"those of identity schema {SCHEMA}", "other ones"),)
     try:
-        identity = Identity.model_validate(_nested(report.fields))
-    except ValidationError:
-        return other
-    if identity.fields() != report.fields:
+        identity = Identity.from_fields(report.fields)
+    except ValueError:
         return other
     pairs = (
         ("compute_fp", compute_fp(identity.compute), report.compute_fp),
         ("repr_fp", repr_fp(identity.repr), report.repr_fp),
     )
     return tuple(Difference(name, ours, theirs) for name, ours, theirs in pairs if ours != theirs)
-
-
-def _nested(fields: Mapping[str, Value]) -> dict[str, Any]:
-    """{"a.b": 1} as {"a": {"b": 1}}; what cannot nest is left out."""
-    tree: dict[str, Any] = {}
-    for name, value in fields.items():
-        *path, leaf = name.split(".")
-        node = tree
-        for step in path:
-            node = node.setdefault(step, {})
-            if not isinstance(node, dict):
-                node = {}
-        node[leaf] = value
-    return tree

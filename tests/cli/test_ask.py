@@ -15,6 +15,7 @@ from chiasm_cli.errors import CliError
 from chiasm_contract.config import Detail
 from chiasm_contract.errors import InvalidRequest
 from chiasm_contract.messages import ImagePart, TokenEvent
+from chiasm_contract.tenants import TenantKeys
 
 from tests.sidecar.conftest import Pod, StartPod, cut, png
 
@@ -31,8 +32,9 @@ def picture(tmp_path: Path) -> Path:
     return path
 
 
-async def asked(url: str, image: Path, detail: Detail = "auto") -> str:
-    return await asyncio.to_thread(lambda: "".join(ask(url, image, "What is it?", detail)))
+async def asked(url: str, image: Path, detail: Detail = "auto", api_key: str = "") -> str:
+    pieces = ask(url, image, "What is it?", detail, api_key)
+    return await asyncio.to_thread(lambda: "".join(pieces))
 
 
 async def test_answer(pod: Pod, picture: Path) -> None:
@@ -48,6 +50,27 @@ async def test_detail(pod: Pod, picture: Path) -> None:
         await asked(pod.url, picture, detail)
         head, _ = pod.worker.requests[-1]
         assert head.messages[0].content[0] == ImagePart(index=0, detail=detail)
+
+
+async def test_a_key_is_sent_with_every_request(
+    start_pod: StartPod, picture: Path, tmp_path: Path
+) -> None:
+    keys, server_key = tmp_path / "keys.env", tmp_path / "server-key"
+    keys.write_text("acme=acme-key-0123456789\n")
+    server_key.write_text("s" * 32)
+    pod = await start_pod(tenants=TenantKeys(keys_path=keys, server_key_path=server_key))
+    assert await asked(pod.url, picture, api_key="acme-key-0123456789") == "red disc"
+    with pytest.raises(CliError, match="No API key was sent"):
+        await asked(pod.url, picture)
+    with pytest.raises(CliError, match="The API key is wrong"):
+        await asked(pod.url, picture, api_key="wrong")
+
+
+@pytest.mark.parametrize("key", ["secret-\n", "secret key", "schlüssel"])
+def test_a_key_that_no_header_can_carry_is_not_repeated(picture: Path, key: str) -> None:
+    with pytest.raises(CliError, match="the API key holds blanks") as caught:
+        list(ask("http://127.0.0.1:1", picture, "?", "auto", key))
+    assert key not in str(caught.value)
 
 
 async def test_the_servers_words_reach_the_person(pod: Pod, picture: Path) -> None:

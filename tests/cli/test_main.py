@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-COMMANDS = ("serve", "ask", "version", "worker", "sidecar", "operator")
+COMMANDS = ("serve", "ask", "fingerprint", "version", "worker", "sidecar", "operator")
 
 
 def chiasm(*arguments: str, without: str = "") -> subprocess.CompletedProcess[str]:
@@ -73,6 +74,18 @@ def test_compression_is_one_of_the_ratios(tmp_path: Path) -> None:
         ended = chiasm("serve", str(tmp_path), option, "5")
         assert ended.returncode == 2
         assert "'16'" in ended.stderr
+
+
+def test_a_key_comes_from_the_environment_too(tmp_path: Path) -> None:
+    picture = tmp_path / "picture.png"
+    picture.write_bytes(b"\x89PNG\r\n\x1a\n")
+    ended = subprocess.run(
+        [sys.executable, "-m", "chiasm_cli", "ask", str(picture), "?"],
+        env={**os.environ, "CHIASM_API_KEY": "two words"},
+        check=False, capture_output=True, text=True,
+    )  # fmt: skip
+    assert ended.returncode == 1
+    assert "the API key holds blanks" in ended.stderr
 
 
 def test_wrong_option() -> None:

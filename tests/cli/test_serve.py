@@ -55,6 +55,16 @@ def test_every_choice_reaches_its_part(tmp_path: Path) -> None:
     assert configs(chosen(), tmp_path / "model", tmp_path)[1].model_id == "demo"
 
 
+def test_api_keys_reach_the_sidecar_alone(tmp_path: Path) -> None:
+    keys = tmp_path / "keys.env"
+    worker, sidecar = configs(chosen(api_keys=keys), tmp_path / "model", tmp_path)
+    assert sidecar.tenants is not None
+    assert (sidecar.tenants.keys_path, sidecar.tenants.required) == (keys, True)
+    assert sidecar.tenants.server_key_path.parent == tmp_path
+    assert "keys.env" not in worker.model_dump_json()
+    assert configs(chosen(), tmp_path / "model", tmp_path)[1].tenants is None
+
+
 def test_a_builtin_model_must_be_what_it_is_known_to_be(tmp_path: Path) -> None:
     for dtype in ("float32", "bfloat16"):
         _, sidecar = configs(chosen(dtype=dtype), tmp_path / "model", tmp_path)
@@ -69,6 +79,11 @@ def test_welcome_names_what_works() -> None:
     assert 'base_url="http://127.0.0.1:81/v1"' in words
     assert '  chiasm ask PICTURE.png "' in welcome(chosen(), "demo")
     assert "http://[::1]:8000" in welcome(chosen(host="::"), "demo")
+    assert "authorization" not in words
+    words = welcome(chosen(api_keys=Path("keys.env")), "demo")
+    assert 'CHIASM_API_KEY=KEY chiasm ask PICTURE.png "' in words
+    assert "-H 'authorization: Bearer KEY'" in words
+    assert 'api_key="KEY"' in words
 
 
 def test_model_that_is_not_there(tmp_path: Path) -> None:

@@ -113,6 +113,32 @@ def test_serve_ask_and_end(tmp_path: Path) -> None:
         assert not list(served.scratch.glob("chiasm-*"))
 
 
+def test_only_who_has_a_key_is_answered_and_no_key_is_left_behind(tmp_path: Path) -> None:
+    keys = tmp_path / "keys.env"
+    keys.write_text("acme=acme-key-0123456789\n")
+    with serving(
+        tmp_path, "demo", "--kv-cache-bytes", str(2**24), "--api-keys", str(keys)
+    ) as served:
+        wait_for(lambda: "Ctrl-C ends it" in served.said() or served.process.poll() is not None)
+        with openai.OpenAI(base_url=f"{served.url}/v1", api_key="-", max_retries=0) as client:
+            with pytest.raises(openai.AuthenticationError):
+                client.models.list()
+            mine = client.with_options(api_key="acme-key-0123456789")
+            assert [model.id for model in mine.models.list()] == ["demo"]
+        served.process.send_signal(signal.SIGINT)
+        assert served.process.wait(PATIENCE_SECONDS) == 0
+        assert not list(served.scratch.glob("chiasm-*"))
+        assert "acme" not in served.said()
+
+
+def test_keys_that_cannot_be_used_end_it_with_a_sentence(tmp_path: Path) -> None:
+    keys = tmp_path / "keys.env"
+    keys.write_text("acme=short\n")
+    with serving(tmp_path, "demo", "--api-keys", str(keys)) as served:
+        assert served.process.wait(PATIENCE_SECONDS) == 1
+        assert "(TenantKeysRefused): Tenant 'acme' has an API key of 5 characters" in served.said()
+
+
 def test_killed_parent_leaves_no_process(tmp_path: Path) -> None:
     with serving(tmp_path, "demo") as served:
         wait_for(lambda: len(served.children()) == 2)

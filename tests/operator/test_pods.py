@@ -126,6 +126,7 @@ def test_a_crash_is_remembered_until_the_container_is_up(
         ("IdentityMismatch", Reason.IDENTITY_MISMATCH),
         ("ProbePictureFailed", Reason.PROBE_PICTURE_FAILED),
         ("ModelLoadFailed", Reason.MODEL_LOAD_FAILED),
+        ("TenantKeysRefused", Reason.TENANT_KEYS_REFUSED),
         ("WorkerStarting", None),
         ("WorkerUnavailable", None),
     ],
@@ -166,6 +167,53 @@ def test_a_volume_that_cannot_be_mounted_is_told(
     assert diagnose(target, make_pod(target), None, [event | {"count": 1}]) is None
     mounted = {"type": "PodReadyToStartContainers", "status": "True"}
     assert diagnose(target, make_pod(target, conditions=[mounted]), None, [event]) is None
+
+
+FAILED = "MountVolume.SetUp failed for volume"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            f'{FAILED} "tenant-keys" : secret "catalogue-api-keys" not found',
+            "Secret 'catalogue-api-keys' (spec.tenants.keysSecret.name) does not exist in "
+            "namespace 'vision'; create it or name another.",
+        ),
+        (
+            f'{FAILED} "server-key" : secret "catalogue-scopes" not found',
+            "Secret 'catalogue-scopes' (spec.tenants.serverKeySecret.name) does not exist",
+        ),
+        (
+            f'{FAILED} "server-key" : references non-existent secret key: hmac',
+            "Secret 'catalogue-scopes' (spec.tenants.serverKeySecret.name) has no entry 'hmac' "
+            "(spec.tenants.serverKeySecret.key); add it or name another.",
+        ),
+    ],
+    ids=["keys", "server key", "entry"],
+)
+def test_a_secret_that_is_missing_is_named_at_once(
+    text: str, words: str, make_target: MakeTarget, make_pod: MakePod
+) -> None:
+    target = make_target("complete")
+    event = {"reason": "FailedMount", "message": text, "count": 1}
+    problem = diagnose(target, make_pod(target), None, [event])
+    assert problem is not None
+    assert problem.reason is Reason.SECRET_NOT_FOUND
+    assert words in problem.message
+    mounted = {"type": "PodReadyToStartContainers", "status": "True"}
+    assert diagnose(target, make_pod(target, conditions=[mounted]), None, [event]) is None
+
+
+def test_keys_that_cannot_be_used_are_told_with_their_secrets(
+    make_target: MakeTarget, make_pod: MakePod, make_state: Callable[..., PodState]
+) -> None:
+    target = make_target("complete")
+    state = make_state(reason="TenantKeysRefused", message="Tenant 'acme' has no API key.")
+    problem = diagnose(target, make_pod(target), state, ())
+    assert problem is not None
+    assert "Tenant 'acme' has no API key." in problem.message
+    assert "spec.tenants.keysSecret: 'catalogue-api-keys'" in problem.message
 
 
 def test_a_model_image_is_told_by_its_field(make_target: MakeTarget, make_pod: MakePod) -> None:

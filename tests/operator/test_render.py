@@ -87,6 +87,9 @@ WORDS = {
     "spec.model.modalities.video.maxBytes": "41Mi",
     "spec.model.modalities.audio.maxBytes": "9Mi",
     "spec.rollout.maxSurge": "51%",
+    "spec.tiers.stagingBytes": "129Mi",
+    "spec.tiers.host.maxBytes": "301Mi",
+    "spec.tiers.disk.maxBytes": "21Gi",
 }
 
 
@@ -201,6 +204,32 @@ def test_the_log_tells_why_a_container_ended(make_target: Callable[..., Target])
         assert container["terminationMessagePolicy"] == "FallbackToLogsOnError"
 
 
+def test_only_the_sidecar_sees_the_tenants_secrets(make_target: Callable[..., Target]) -> None:
+    target = make_target("complete")
+    spec = pod_spec(target)
+    (sidecar,), (worker,) = spec["initContainers"], spec["containers"]
+    secret = {volume["name"] for volume in spec["volumes"] if "secret" in volume}
+    assert secret == {"tenant-keys", "server-key"}
+    mounted = {mount["name"]: mount for mount in sidecar["volumeMounts"]}
+    assert secret <= mounted.keys()
+    assert not secret & {mount["name"] for mount in worker["volumeMounts"]}
+    data = child(target, "ConfigMap")["data"]
+    config = SidecarConfig.model_validate_json(data["sidecar.json"])
+    assert config.tenants is not None
+    assert str(config.tenants.keys_path) == mounted["tenant-keys"]["mountPath"]
+    assert str(config.tenants.server_key_path.parent) == mounted["server-key"]["mountPath"]
+    # What is mounted as a subPath stays as it is when the Secret changes.
+    assert not [mount for mount in sidecar["volumeMounts"] if "subPath" in mount]
+    assert "tenant" not in data["worker.json"]
+
+
+def test_without_tenants_there_are_no_secrets(make_target: Callable[..., Target]) -> None:
+    target = make_target()
+    assert not [volume for volume in pod_spec(target)["volumes"] if "secret" in volume]
+    sidecar = SidecarConfig.model_validate_json(child(target, "ConfigMap")["data"]["sidecar.json"])
+    assert sidecar.tenants is None
+
+
 def test_a_gpu_is_asked_for_by_its_resource(make_target: Callable[..., Target]) -> None:
     def limits(device: dict[str, str]) -> dict[str, str]:
         target = make_target(resources={"device": device})
@@ -244,6 +273,19 @@ def test_by_default_a_pod_that_goes_cuts_no_answer(make_target: Callable[..., Ta
     data = child(target, "ConfigMap")["data"]
     config = WorkerConfig.model_validate_json(data["worker.json"])
     assert config.shutdown_seconds >= target.spec.config.request_timeout_seconds
+
+
+def test_only_the_sidecar_reaches_tiers(make_target: Callable[..., Target]) -> None:
+    for name, own in (("complete", {"disk-tier", "valkey"}), ("minimal", set())):
+        spec = pod_spec(make_target(name))
+        (sidecar,), (worker,) = spec["initContainers"], spec["containers"]
+        mounted = [{mount["name"] for mount in each["volumeMounts"]} for each in (sidecar, worker)]
+        assert own <= mounted[0]
+        assert not mounted[1] & {"disk-tier", "valkey"}
+        assert {volume["name"] for volume in spec["volumes"]} == mounted[0] | mounted[1]
+    worker_config = child(make_target("complete"), "ConfigMap")["data"]["worker.json"]
+    assert "valkey" not in worker_config
+    assert "disk" not in worker_config
 
 
 def test_a_single_pod_has_no_disruption_budget(make_target: Callable[..., Target]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import io
 import struct
 import zlib
 
@@ -36,6 +37,16 @@ def test_formats(kind: str, name: str) -> None:
     data = png(32, 24, kind)
     picture = picture_from_url(data_url(data), LIMITS, "p")
     assert (picture.data, picture.format) == (data, name)
+
+
+def test_a_phones_jpeg_with_further_pictures_behind_it_is_a_jpeg() -> None:
+    """The fault: Pillow opens a file as one kind and says that it is another, MPO."""
+    buffer = io.BytesIO()
+    pictures = [Image.new("RGB", (32, 24), colour) for colour in ("teal", "navy")]
+    pictures[0].save(buffer, "MPO", save_all=True, append_images=pictures[1:])
+    assert buffer.getvalue()[:3] == png(32, 24, "JPEG")[:3]
+    picture = picture_from_url(data_url(buffer.getvalue()), LIMITS, "p")
+    assert (picture.data, picture.format) == (buffer.getvalue(), "jpeg")
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from chiasm_contract.config import EngineLimits, WorkerConfig
-from chiasm_contract.messages import FinishEvent, TokenEvent
+from chiasm_contract.messages import ErrorEvent, FinishEvent, TokenEvent
+from chiasm_worker.engine.answer import Answer, Piece
+from chiasm_worker.engine.sampler import SampledToken
 
 from tests.worker.server.running_worker import Worker, body, events, serving, until
 
@@ -61,6 +64,34 @@ async def test_choices_interleave_and_the_last_brings_the_usage(
     assert worker.state.serving.service.engine.runner.num_encode_calls == 1
 
 
+@pytest.mark.parametrize("failing", [(1,), (0, 2), (0, 1, 2)], ids=str)
+async def test_the_first_choice_that_fails_ends_the_answer(
+    failing: tuple[int, ...], worker: Worker, monkeypatch: pytest.MonkeyPatch
+):
+    """The fault: an error for each choice that fails, or tokens of the others behind it."""
+    assert worker.state.serving is not None
+    service = worker.state.serving.service
+    push = Answer.push
+    choices: dict[int, int] = {}
+    count = itertools.count()
+
+    def fragile(answer: Answer, token: SampledToken) -> Piece:
+        choice = choices.setdefault(id(answer), len(choices))
+        # One token of the first choice, then three steps of all: the fifth step fails.
+        if next(count) >= 10 and choice in failing:
+            raise RuntimeError("no such character")
+        return push(answer, token)
+
+    monkeypatch.setattr(Answer, "push", fragile)
+    answer = events(await worker.generate("hello", n=3, **SAMPLED))
+    assert [isinstance(event, ErrorEvent) for event in answer] == [False] * (len(answer) - 1) + [
+        True
+    ]
+    assert len(answer) == 10 + failing[0] + 1
+    await until(lambda: not service.engine.has_requests and not service._num_inside)
+    assert (service.engine.pool.num_used, len(service._waiters)) == (0, 0)
+
+
 async def test_more_choices_than_places_are_never_possible(worker: Worker):
     response = await worker.generate("hello", n=7)
     assert (response.status_code, response.json()["param"]) == (400, "n")
@@ -107,7 +138,7 @@ async def test_min_tokens_beyond_the_models_length_is_refused(worker: Worker):
 
 async def test_every_field_reaches_the_engine(worker: Worker):
     """Each field alone changes the answer, or how it ends, against the same request without it."""
-    plain = events(await worker.generate("hello", **{**SAMPLED, "max_tokens": 30}))
+    plain = events(await worker.generate("hello", **{**SAMPLED, "max_tokens": 90}))
     spoken = [e.token_ids[0] for e in plain if isinstance(e, TokenEvent)]
     short = texts(events(await worker.generate("hello", **SAMPLED)))[0]
     middle = next(part for part in short[1:].split("\ufffd") if part)
@@ -118,7 +149,7 @@ async def test_every_field_reaches_the_engine(worker: Worker):
         "stop_token_ids": (spoken[4],),
     }  # fmt: skip
     for field, value in fields.items():
-        wishes = {**SAMPLED, "max_tokens": 30, field: value}
+        wishes = {**SAMPLED, "max_tokens": 90, field: value}
         assert events(await worker.generate("hello", **wishes))[:-1] != plain[:-1], field
     stopped = events(await worker.generate("hello", **SAMPLED, stop=(middle,)))
     kept = events(

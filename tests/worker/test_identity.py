@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,7 +18,7 @@ from chiasm_contract.fingerprint import Identity
 from chiasm_worker.attention.reference import ReferenceAttention
 from chiasm_worker.engine.engine import cache_spec
 from chiasm_worker.equality import Prepared
-from chiasm_worker.identity import build_identity, cache_root
+from chiasm_worker.identity import build_identity, cache_root, resize_backend
 from chiasm_worker.models.registry import load_model
 from chiasm_worker.models.tiny import TINY_MODELS
 from safetensors.torch import load_file, save_file
@@ -110,6 +113,50 @@ def test_the_processors_own_settings_count(tiny_folder: Callable[[str], Path], t
     assert changed(before, identity(folder)) == {"compute.processor.config"}
 
 
+@pytest.mark.parametrize(
+    ("name", "option", "value"),
+    [
+        ("qwen3-grouped", "do_normalize", False),
+        ("qwen3-grouped", "do_resize", False),
+        ("gemma3-tied", "do_pan_and_scan", True),
+        ("qwen2-audio", "return_attention_mask", False),
+    ],
+)
+def test_options_that_stand_with_the_tokenizer_count(
+    name: str,
+    option: str,
+    value: object,
+    tiny_folder: Callable[[str], Path],
+    tmp_path: Path,
+):
+    """The fault: an entry of tokenizer_config.json changes pixels, and the identity stays."""
+    folder = shutil.copytree(tiny_folder(name), tmp_path / "copy")
+    before = identity(folder)
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), option: value}))
+    assert changed(before, identity(folder)) == {"compute.processor.config"}
+
+
+def test_the_library_of_every_part_that_resizes_counts(prepared: Callable[[str], Prepared]):
+    """The fault: one library stands for all parts, or for one that there is not."""
+
+    class WithPillow:
+        pass
+
+    processor = prepared("qwen3-grouped").model.processor
+    torchvision = f"torchvision {version('torchvision').split('+')[0]}"
+    pillow = f"pillow {version('pillow')}"
+    assert resize_backend(processor) == f"image {torchvision}, video {torchvision}"
+    fields = {"image_processor": WithPillow(), "video_processor": processor.video_processor}
+    assert resize_backend(SimpleNamespace(**fields)) == f"image {pillow}, video {torchvision}"
+    fields = {"image_processor": processor.image_processor, "video_processor": WithPillow()}
+    assert resize_backend(SimpleNamespace(**fields)) == f"image {torchvision}, video {pillow}"
+    del fields["image_processor"]
+    assert resize_backend(SimpleNamespace(**fields)) == f"video {pillow}"
+    sounds = prepared("qwen2-audio").model.processor
+    assert resize_backend(sounds) == "nothing is resized"
+
+
 def test_the_template_counts(folder: Path):
     before = identity(folder)
     path = folder / "chat_template.jinja"
@@ -165,6 +212,27 @@ def test_names_versions_and_how_to_generate_do_not_count(
     before = identity(folder)
     edit_config(folder, section, field, value)
     assert changed(before, identity(folder)) == set()
+
+
+def test_who_computes_counts(prepared: Callable[[str], Prepared], monkeypatch: pytest.MonkeyPatch):
+    """The fault: vectors of a GPU, of another library or of our own older arithmetic are taken."""
+    model = prepared("qwen3-grouped").model
+    spec = cache_spec(model, EngineLimits())
+
+    def now(device: torch.device = CPU) -> Identity:
+        return build_identity(replace(model, device=device), spec, ReferenceAttention.numerics)
+
+    before, field = now(), {"compute.attention_numerics"}
+    assert changed(before, now(torch.device("cuda:0"))) == field
+    # Which of several equal devices is no difference.
+    assert changed(now(torch.device("cuda:1")), now(torch.device("cuda:0"))) == set()
+    monkeypatch.setattr("chiasm_worker.identity.NUMERICS_VERSION", 0)
+    assert changed(before, now()) == field
+    monkeypatch.undo()
+    major, minor, *_ = torch.__version__.split(".")
+    for release, counts in ((f"{major}.{minor}.99+cu1", False), (f"{major}.{minor}1.0", True)):
+        monkeypatch.setattr(torch, "__version__", release)
+        assert changed(before, now()) == (field if counts else set())
 
 
 def test_precision_counts_in_numbers_and_bytes(folder: Path):

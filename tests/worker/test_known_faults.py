@@ -24,7 +24,7 @@ from chiasm_worker.kvcache.prefix_cache import (
 from chiasm_worker.request import SamplingParams
 from PIL import Image
 
-from tests.worker.sched.conftest import compute, request, scheduler
+from tests.worker.sched.conftest import compute, record, request, scheduler
 
 TESTS = Path(__file__).resolve().parent.parent
 HERE = "worker/test_known_faults.py"
@@ -32,7 +32,7 @@ POOL = "worker/kvcache/test_block_pool.py"
 PREFIX = "worker/kvcache/test_prefix_cache.py"
 PROMPT = "worker/test_prompt.py"
 IMAGE = "worker/modality/test_image.py"
-CHAT = "sidecar/test_chat.py"
+CLIENTS = "sidecar/test_client_waits.py"
 INTAKE = "sidecar/test_intake.py"
 
 # Our test: the kinds and addresses (under github.com) of what happened elsewhere.
@@ -97,7 +97,7 @@ KNOWN: dict[tuple[str, str], tuple[str, ...]] = {
         "ABORT vllm-project/vllm/issues/46283",
         "ABORT ai-dynamo/dynamo/pull/7489",
     ),
-    (CHAT, "test_a_client_that_goes_away_ends_its_generation"): ("ABORT ROCm/ATOM/pull/1562",),
+    (CLIENTS, "test_a_client_that_goes_away_ends_its_generation"): ("ABORT ROCm/ATOM/pull/1562",),
     (IMAGE, "test_sizes_are_refused_before_anything_is_decoded"): (
         "DOS sgl-project/sglang/issues/28587",
     ),
@@ -184,9 +184,11 @@ def test_life_a_picture_outlives_preemption_of_its_first_reader():
     for each in (first, second, third):
         sched.add(each)
     while sched.has_requests:
-        batch = compute(sched)
+        batch = sched.schedule()
         for chunk in batch.chunks:
-            assert chunk.end <= chunk.request.num_computed_tokens or chunk.request.finish_reason
+            read = chunk.request.media_in(chunk.start, chunk.end)
+            assert set(read) <= set(chunk.request.media)
+        record(sched, batch)
         sched.check()
     assert second.num_preemptions + third.num_preemptions > 0
     assert [len(r.output_token_ids) for r in (first, second, third)] == [24, 8, 8]

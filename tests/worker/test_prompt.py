@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -168,6 +169,22 @@ def test_words_with_typed_control_tokens_equal_transformers_own(
     )[0]
     prefix = [processor.tokenizer.bos_token_id] if has_prefix and "llava" in name else []
     assert list(prompt.token_ids) == prefix + theirs
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("text", ["th", "is the inner thing", "<s>th</s>"])
+def test_a_control_token_that_plain_text_spells_is_the_clients_fault(
+    name: str, text: str, prepared: Callable[[str], Prepared]
+):
+    """The fault: words for which the tokenizer has no other token than the control token's."""
+    model = prepared(name).model
+    processor = copy.deepcopy(model.processor)
+    processor.tokenizer.add_special_tokens({"additional_special_tokens": ["th"]})
+    builder = PromptBuilder(replace(model, processor=processor))
+    message = ChatMessage(role="user", content=(TextPart(text=text),))
+    with pytest.raises(InvalidRequest, match="'th'") as caught:
+        builder.build([message], [])
+    assert caught.value.param == "messages"
 
 
 @pytest.mark.parametrize("name", ["qwen3-grouped", "qwen2.5-grouped", "qwen2-grouped"])

@@ -42,10 +42,10 @@ from chiasm_contract.messages import (
 from transformers import AutoModelForMultimodalLM, AutoProcessor
 from transformers.video_utils import load_video
 
-from chiasm_worker.engine.encoding import EncoderInputs
 from chiasm_worker.engine.engine import Engine
 from chiasm_worker.modality.frames import DEFAULT_FRAMES_PER_SECOND
 from chiasm_worker.modality.image import decode_image
+from chiasm_worker.modality.media import MediaInputs
 from chiasm_worker.modality.request_media import MediaReader
 from chiasm_worker.models.base import LoadedModel
 from chiasm_worker.prompt import PromptBuilder
@@ -177,12 +177,11 @@ class Prepared:
         given = {"kv_cache_bytes": 2**24, "max_model_len": 1024, **limits}
         return Engine(self.model, EngineLimits(**given), ROOT)
 
-    def prompt(self, conversation: Conversation) -> tuple[Prompt, list[EncoderInputs]]:
+    def prompt(self, conversation: Conversation) -> tuple[Prompt, list[MediaInputs]]:
         """A conversation's prompt and the encoder inputs of its spans."""
         files = MediaFiles(conversation.pictures, conversation.videos, conversation.sounds)
-        placed = self._media.read(conversation.media_parts, files)
-        prompt = self._prompts.build(conversation.messages, placed)
-        return prompt, [item.inputs for item in placed]
+        items, inputs = self._media.read(conversation.media_parts, files)
+        return self._prompts.build(conversation.messages, items), inputs
 
     def add(
         self, engine: Engine, request_id: str, conversation: Conversation, params: SamplingParams

@@ -9,7 +9,7 @@ Must not know: HTTP.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 
@@ -26,9 +26,9 @@ from chiasm_contract.messages import (
     Usage,
 )
 
-from chiasm_worker.engine.encoding import EncoderInputs
 from chiasm_worker.engine.engine import Progress, RequestUsage
 from chiasm_worker.engine.service import EngineService
+from chiasm_worker.modality.media import MediaInputs
 from chiasm_worker.modality.request_media import MediaReader
 from chiasm_worker.models.base import LoadedModel
 from chiasm_worker.prompt import PromptBuilder
@@ -74,7 +74,7 @@ class Generation:
             room = max(1, engine.room(prompt))
             params = sampling_params(sampling, room, engine.model.decoder.spec.vocab_size)
             events = Events(self._tokens, sampling.n, sampling.logprobs is not None)
-            with self._service.media(prompt, inputs, head.scope_fp):
+            with self._service.media(inputs):
                 # Closed here and now when the caller leaves: that is what aborts the request.
                 running = self._service.generate(
                     head.request_id,
@@ -87,11 +87,11 @@ class Generation:
                 )
                 async with aclosing(running) as batches:
                     async for batch in batches:
-                        yield [event for progress in batch for event in events.of(progress)]
+                        yield events.of(batch)
 
-    def _prepare(self, head: GenerateHead, files: MediaFiles) -> tuple[Prompt, list[EncoderInputs]]:
-        placed = self._media.read(head.media_parts(), files, head.scope_fp)
-        return self._prompts.build(head.messages, placed), [item.inputs for item in placed]
+    def _prepare(self, head: GenerateHead, files: MediaFiles) -> tuple[Prompt, list[MediaInputs]]:
+        items, inputs = self._media.read(head.media_parts(), files, head.scope_fp)
+        return self._prompts.build(head.messages, items), inputs
 
 
 class Events:
@@ -104,16 +104,22 @@ class Events:
         self._num_output_tokens = 0
         self._prompt: RequestUsage | None = None
 
-    def of(self, progress: Progress) -> list[Event]:
-        """The events that one step's progress brings."""
-        if progress.failed or progress.token_id is None:
-            error = ChiasmError("The model failed on this request; its answer is incomplete.")
-            return [ErrorEvent(error=error.body())]
+    def of(self, batch: Sequence[Progress]) -> list[Event]:
+        """The events of a batch of progress; what comes behind a failure is left out."""
+        events: list[Event] = []
+        for progress in batch:
+            if progress.failed or progress.token_id is None:
+                error = ChiasmError("The model failed on this request; its answer is incomplete.")
+                return [*events, ErrorEvent(error=error.body())]
+            events += self._of(progress, progress.token_id)
+        return events
+
+    def _of(self, progress: Progress, token_id: int) -> list[Event]:
         events: list[Event] = [
             TokenEvent(
                 index=progress.choice,
                 text=progress.text,
-                token_ids=(progress.token_id,),
+                token_ids=(token_id,),
                 logprobs=self._shown(progress) if self._logprobs else None,
             )
         ]

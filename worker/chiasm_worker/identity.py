@@ -11,10 +11,12 @@ from __future__ import annotations
 import hashlib
 import json
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
-import av
+import torch
 from chiasm_contract import fingerprint
+from chiasm_contract.config import BlockSize, Dtype, EngineLimits
 from chiasm_contract.fingerprint import (
     Compute,
     Identity,
@@ -25,10 +27,16 @@ from chiasm_contract.fingerprint import (
     Repr,
 )
 from chiasm_contract.fingerprint import Weights as WeightFields
+from transformers.utils.logging import disable_progress_bar
 
+from chiasm_worker.attention.reference import ReferenceAttention
+from chiasm_worker.engine.engine import cache_spec
 from chiasm_worker.kvcache.prefix_cache import root_key
 from chiasm_worker.kvcache.spec import KVCacheSpec
+from chiasm_worker.modality.options import resolved_options
 from chiasm_worker.models.base import LoadedModel
+from chiasm_worker.models.decoder import NUMERICS_VERSION
+from chiasm_worker.models.registry import load_model
 
 RECORD_SCHEMA = 1
 LAYOUT = "block-major"
@@ -71,7 +79,7 @@ def build_identity(model: LoadedModel, spec: KVCacheSpec, attention_numerics: st
         compute_dtype=dtype,
         weight_quantization="unquantized",
         calibration="uncalibrated",
-        attention_numerics=attention_numerics,
+        attention_numerics=numerics_class(attention_numerics, model.device),
     )
     representation = Repr(
         schema_version=RECORD_SCHEMA,
@@ -88,6 +96,27 @@ def build_identity(model: LoadedModel, spec: KVCacheSpec, attention_numerics: st
     return Identity(compute=compute, repr=representation)
 
 
+def numerics_class(attention: str, device: torch.device) -> str:
+    """Who computes, and so how numbers are rounded: kernels, device, library, our own arithmetic.
+
+    Args:
+        attention: the implementation's name.
+    """
+    library = ".".join(torch.__version__.split(".")[:2])
+    return f"{attention}-{device.type}-{library}/{NUMERICS_VERSION}"
+
+
+def folder_identity(folder: Path, dtype: Dtype, block_size: BlockSize) -> Identity:
+    """What a worker on this machine's CPU would report of the model in `folder`.
+
+    Raises: ValueError or OSError saying why it cannot be loaded.
+    """
+    disable_progress_bar()  # who asks wants words on the terminal, and nothing else
+    model = load_model(folder, getattr(torch, dtype), torch.device("cpu"))
+    spec = cache_spec(model, EngineLimits(block_size=block_size))
+    return build_identity(model, spec, ReferenceAttention.numerics)
+
+
 def cache_root(identity: Identity) -> bytes:
     """The key that every block of this worker descends from; requests add who may read them."""
     return root_key(fingerprint.compute_fp(identity.compute), fingerprint.repr_fp(identity.repr))
@@ -96,11 +125,12 @@ def cache_root(identity: Identity) -> bytes:
 def processor_digest(processor: Any) -> str:
     """64 hex digits over all of a processor as it is in memory.
 
-    Its own settings (patch size, tokens a tile), those of its parts for pictures and videos, the
-    tokenizer and the chat template.
+    Its own settings (patch size, tokens a tile), those of its parts for each kind of media, what
+    these parts are called with, the tokenizer and the chat template.
     """
     resolved = {
         "processor": processor.to_dict(),
+        "options": resolved_options(processor),
         "tokenizer": json.loads(processor.tokenizer.backend_tokenizer.to_str()),
         "chat_template": processor.chat_template,
     }
@@ -124,12 +154,16 @@ def _digest(resolved: object) -> str:
 
 
 def resize_backend(processor: Any) -> str:
-    """Which library resizes pictures, or resamples sound where a model sees none.
+    """Which library resizes pictures and frames of videos: two of them never agree to the last bit.
 
-    Two of them never agree to the last bit.
+    Sound is none of this: it is resampled before it is digested.
     """
-    if not hasattr(processor, "image_processor"):
-        return f"swresample {'.'.join(map(str, av.library_versions['libswresample']))}"
-    bases = {base.__name__ for base in type(processor.image_processor).__mro__}
+    parts = {kind: getattr(processor, f"{kind}_processor", None) for kind in ("image", "video")}
+    used = [f"{kind} {_resizer(part)}" for kind, part in parts.items() if part is not None]
+    return ", ".join(used) or "nothing is resized"
+
+
+def _resizer(part: Any) -> str:
+    bases = {base.__name__ for base in type(part).__mro__}
     library = "torchvision" if "TorchvisionBackend" in bases else "pillow"
     return f"{library} {version(library).split('+')[0]}"

@@ -59,7 +59,8 @@ class PromptBuilder:
     def build(self, messages: Sequence[ChatMessage], placed: Sequence[MediaItem]) -> Prompt:
         """The prompt of a conversation whose media parts are `placed`, in their order.
 
-        Raises: InvalidRequest when the template refuses the conversation or a picture's place.
+        Raises: InvalidRequest when the template refuses the conversation or a picture's place, or a
+        message spells a control token that the tokenizer cannot write as plain text.
         """
         if self._model.family.needs_media and not placed:
             raise InvalidRequest(
@@ -154,7 +155,15 @@ class PromptBuilder:
         bos = self._tokenizer.bos_token
         prefix = [] if bos is not None and text.startswith(bos) else self._prefix
         if _MARK in text or _END_MARK in text:
-            marked: list[int] = encode_marked_chat(self._tokenizer, text)
+            try:
+                marked: list[int] = encode_marked_chat(self._tokenizer, text)
+            except ValueError as error:
+                # The tokenizer has no other way to write a control token that a user typed.
+                raise InvalidRequest(
+                    f"A message spells one of the model's control tokens: {error}. Write it "
+                    "otherwise, with a space inside for example.",
+                    param="messages",
+                ) from error
             return prefix + marked
         return self._encode_plain(text, special=bool(prefix))
 

@@ -15,6 +15,7 @@ from pydantic import (
     ConfigDict,
     PlainSerializer,
     SerializationInfo,
+    StringConstraints,
     WithJsonSchema,
 )
 from pydantic.alias_generators import to_camel
@@ -68,6 +69,10 @@ Quantity = Annotated[
             "maxLength": 24,
         }
     ),
+]
+
+DnsName = Annotated[
+    str, StringConstraints(max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")
 ]
 
 IntOrPercent = Annotated[

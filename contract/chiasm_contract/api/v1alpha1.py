@@ -16,6 +16,7 @@ from chiasm_contract.api import identity_fields
 from chiasm_contract.api.engine import Engine
 from chiasm_contract.api.fields import (
     ApiModel,
+    DnsName,
     IntOrPercent,
     Quantity,
     at_least,
@@ -25,15 +26,14 @@ from chiasm_contract.api.fields import (
 from chiasm_contract.api.modalities import Modalities
 from chiasm_contract.api.pod_template import PodTemplate
 from chiasm_contract.api.status import Status
+from chiasm_contract.api.tenants import Tenants
+from chiasm_contract.api.tiers import Tiers
 from chiasm_contract.api.vision import Vision
 from chiasm_contract.builtin_models import builtin_models
 from chiasm_contract.messages import MEDIA_NAMES
 
 MAX_NAME_LENGTH = 48
 
-DnsName = Annotated[
-    str, StringConstraints(max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")
-]
 RelativePath = Annotated[str, StringConstraints(max_length=512)]
 _RELATIVE = rule(
     "!self.startsWith('/') && !self.split('/').exists(part, part == '..')",
@@ -287,6 +287,15 @@ _FITS_IN_MEMORY = (
         field=".resources.limits",
     ),
 )
+_TIER_FITS_IN_MEMORY = rule(
+    "!has(self.tiers) || !has(self.tiers.host) || "
+    "!('memory' in self.resources.sidecar.limits) || "
+    "quantity(string(self.resources.sidecar.limits['memory']))"
+    ".isGreaterThan(quantity(string(self.tiers.host.maxBytes))"
+    ".add(quantity(string(self.tiers.stagingBytes))))",
+    "must be above tiers.host.maxBytes and tiers.stagingBytes together: both lie in this memory",
+    field=".resources.sidecar.limits",
+)
 _FILES_FIT_IN_BODY = tuple(
     rule(
         f"self.model.modalities.{kind}.maxPerPrompt == 0 || "
@@ -302,13 +311,17 @@ _FILES_FIT_IN_BODY = tuple(
 class Spec(ApiModel):
     """What is asked for."""
 
-    model_config = ConfigDict(json_schema_extra=rules(*_FITS_IN_MEMORY, *_FILES_FIT_IN_BODY))
+    model_config = ConfigDict(
+        json_schema_extra=rules(*_FITS_IN_MEMORY, _TIER_FITS_IN_MEMORY, *_FILES_FIT_IN_BODY)
+    )
 
     model: Model
     engine: Engine = Engine()
+    tiers: Tiers | None = None
     resources: Resources = Resources()
     replicas: int = Field(default=1, ge=0, le=1000, description="Pods that serve the model.")
     media: Media = Media()
+    tenants: Tenants | None = None
     rollout: Rollout = Rollout()
     config: Config = Config()
     observability: Observability = Observability()

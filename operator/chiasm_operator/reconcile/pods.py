@@ -10,6 +10,7 @@ from chiasm_contract import names
 from chiasm_contract.conditions import Reason
 from chiasm_contract.messages import PodState
 
+from chiasm_operator.reconcile import tenants
 from chiasm_operator.reconcile.observed import is_ready
 from chiasm_operator.reconcile.problems import Problem
 from chiasm_operator.render import Target
@@ -29,6 +30,7 @@ _STATE_REASONS = {
     "IdentityMismatch": Reason.IDENTITY_MISMATCH,
     "ProbePictureFailed": Reason.PROBE_PICTURE_FAILED,
     "ModelLoadFailed": Reason.MODEL_LOAD_FAILED,
+    "TenantKeysRefused": Reason.TENANT_KEYS_REFUSED,
 }
 
 # The end of the log that a container's status holds is up to 80 lines long.
@@ -135,8 +137,11 @@ def _model_source(target: Target) -> str:
 
 def _state(target: Target, pod: Manifest, state: PodState | None) -> Iterator[Problem]:
     if state and not state.ready and state.reason in _STATE_REASONS:
-        reason = _STATE_REASONS[state.reason]
-        source = f" ({_model_source(target)})" if reason is Reason.MODEL_LOAD_FAILED else ""
+        reason, source = _STATE_REASONS[state.reason], ""
+        if reason is Reason.MODEL_LOAD_FAILED:
+            source = f" ({_model_source(target)})"
+        elif reason is Reason.TENANT_KEYS_REFUSED:
+            source = f" ({tenants.secrets(target)})"
         yield Problem(reason, f"{_name(pod)}: {state.message}{source}")
 
 
@@ -148,6 +153,8 @@ def _mounts(target: Target, pod: Manifest, events: Sequence[Manifest]) -> Iterat
         text, reason = event.get("message", ""), event.get("reason")
         if waiting and source and reason == "Failed" and source.reference in text:
             yield _model_image_fault(target, text)
+        if not sandboxed and reason == "FailedMount":
+            yield from tenants.missing(target, text)
         # The first one is often a cache that is not filled yet.
         repeated = event.get("count", 1) > 1
         if not sandboxed and repeated and reason in {"FailedMount", "FailedAttachVolume"}:

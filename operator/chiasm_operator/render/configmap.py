@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from chiasm_contract import names, quantity
 from chiasm_contract.api import identity_fields
+from chiasm_contract.api.tiers import Tiers
 from chiasm_contract.builtin_models import builtin_identity
 from chiasm_contract.config import EngineLimits, SidecarConfig, VisionConfig, WorkerConfig
 from chiasm_contract.fingerprint import Value
+from chiasm_contract.tiers import BlockService, BlockTiers, DiskTier, ValkeyTier
 from pydantic import BaseModel, ValidationError
 
+from chiasm_operator.render import tenants
 from chiasm_operator.render.target import Target
 from chiasm_operator.resource import InvalidSpec
 
@@ -69,6 +72,7 @@ def worker_config(target: Target) -> WorkerConfig:
             **media_limits(target),
             "vision": vision(target),
             "shutdown_seconds": _shutdown_seconds(target),
+            "block_service": None if target.spec.tiers is None else BlockService(),
             "engine": EngineLimits.model_validate(
                 {
                     "block_size": engine.block_size,
@@ -83,6 +87,33 @@ def worker_config(target: Target) -> WorkerConfig:
                 }
             ),
         }
+    )
+
+
+def block_tiers(asked: Tiers | None) -> BlockTiers | None:
+    """The tiers as the sidecar is told them."""
+    if asked is None:
+        return None
+    disk, valkey = asked.disk, asked.valkey
+    return BlockTiers(
+        staging_bytes=quantity.to_bytes(asked.staging_bytes),
+        host_bytes=quantity.to_bytes(asked.host.max_bytes) if asked.host else 0,
+        disk=None
+        if disk is None
+        else DiskTier(path=Path(names.DISK_TIER_DIR), max_bytes=quantity.to_bytes(disk.max_bytes)),
+        valkey=None
+        if valkey is None
+        else ValkeyTier(
+            host=valkey.host,
+            port=valkey.port,
+            tls=valkey.tls,
+            ca_path=Path(names.VALKEY_CA_FILE) if valkey.ca_secret else None,
+            username=valkey.username,
+            password_path=Path(names.VALKEY_PASSWORD_FILE) if valkey.password_secret else None,
+            key_prefix=valkey.key_prefix,
+            ttl_seconds=valkey.ttl_seconds,
+            timeout_seconds=valkey.timeout_milliseconds / 1000,
+        ),
     )
 
 
@@ -103,6 +134,8 @@ def sidecar_config(target: Target) -> SidecarConfig:
         request_timeout_seconds=spec.config.request_timeout_seconds,
         expected_identity=expected_identity(target),
         access_log=spec.observability.access_log,
+        tiers=block_tiers(spec.tiers),
+        tenants=tenants.config(target),
     )
 
 

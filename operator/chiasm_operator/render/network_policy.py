@@ -1,6 +1,6 @@
-"""The NetworkPolicy: in through the two ports, out to nowhere.
+"""The NetworkPolicy: in through the two ports, out to nowhere but a Valkey that holds blocks.
 
-Pods need nothing from the network: weights come from a mount, pictures inside the request.
+Pods need nothing else from the network: weights come from a mount, pictures inside the request.
 """
 
 from __future__ import annotations
@@ -23,6 +23,19 @@ def render(target: Target) -> dict[str, Any]:
             "podSelector": {"matchLabels": target.selector},
             "policyTypes": ["Ingress", "Egress"],
             "ingress": [{"ports": ports}],
-            "egress": [],
+            "egress": _egress(target),
         },
     }
+
+
+def _egress(target: Target) -> list[dict[str, Any]]:
+    """To the port of the Valkey, wherever its name leads, and to the DNS that says where."""
+    tiers = target.spec.tiers
+    if tiers is None or tiers.valkey is None:
+        return []
+    ports = [
+        {"port": tiers.valkey.port, "protocol": "TCP"},
+        {"port": 53, "protocol": "UDP"},
+        {"port": 53, "protocol": "TCP"},
+    ]
+    return [{"ports": ports}]

@@ -11,11 +11,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from chiasm_contract import names
+from chiasm_contract import names, quantity
 
+from chiasm_operator.render import tenants
 from chiasm_operator.render.target import Target
+from chiasm_operator.render.tiers import tier_mounts, tier_volumes
 
 _RUN, _TMP, _CONFIG, _MODEL = "run", "tmp", "config", "model"
+_RUN_BYTES = 64 * 2**20
 _GPU_RESOURCES = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu"}
 # A model may take this long to load before its worker counts as stuck.
 _STARTUP_SECONDS = 1800
@@ -25,7 +28,7 @@ _DRAIN_SIDECAR = ["python3", "-m", "chiasm_sidecar.drain"]
 
 def _volumes(target: Target) -> list[dict[str, Any]]:
     volumes: list[dict[str, Any]] = [
-        {"name": _RUN, "emptyDir": {"sizeLimit": "64Mi"}},
+        {"name": _RUN, "emptyDir": _run_volume(target)},
         {"name": _TMP, "emptyDir": {"sizeLimit": "1Gi"}},
         {"name": _CONFIG, "configMap": {"name": target.config_name}},
     ]
@@ -36,7 +39,16 @@ def _volumes(target: Target) -> list[dict[str, Any]]:
     if source.image:
         image = {"reference": source.image.reference, "pullPolicy": source.image.pull_policy}
         volumes.append({"name": _MODEL, "image": image})
-    return volumes
+    return volumes + tier_volumes(target) + tenants.volumes(target)
+
+
+def _run_volume(target: Target) -> dict[str, Any]:
+    """Sockets, and with tiers the shared memory through which blocks pass."""
+    tiers = target.spec.tiers
+    if tiers is None:
+        return {"sizeLimit": "64Mi"}
+    size = _RUN_BYTES + quantity.to_bytes(tiers.staging_bytes)
+    return {"medium": "Memory", "sizeLimit": str(size)}
 
 
 def _mounts(target: Target, *, model: bool) -> list[dict[str, Any]]:
@@ -96,7 +108,7 @@ def _sidecar(target: Target) -> dict[str, Any]:
             "/health", periodSeconds=10, timeoutSeconds=5, failureThreshold=6
         ),
         "resources": {"requests": resources.requests, "limits": resources.limits},
-        "volumeMounts": _mounts(target, model=False),
+        "volumeMounts": _mounts(target, model=False) + tier_mounts(target) + tenants.mounts(target),
     }
 
 

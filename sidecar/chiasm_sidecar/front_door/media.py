@@ -26,6 +26,9 @@ from PIL import Image
 from pydantic import ConfigDict, TypeAdapter
 
 FORMATS = {"PNG": "png", "JPEG": "jpeg", "WEBP": "webp", "GIF": "gif", "BMP": "bmp"}
+# What Pillow may say of a file that it was asked to open as one of these: a JPEG with further
+# pictures behind the first, which many phones write, is an MPO to it.
+_NAMES = {**FORMATS, "MPO": FORMATS["JPEG"]}
 FORMATS_SENTENCE = "PNG, JPEG, WebP, GIF and BMP are supported"
 _SENTENCES: dict[MediaKind, str] = {
     "image": FORMATS_SENTENCE,
@@ -186,7 +189,7 @@ def _why_not_data(url: str, place: _Place) -> str:
 def _header(data: bytes, param: str) -> tuple[str, int, int]:
     try:
         with Image.open(io.BytesIO(data), formats=list(FORMATS)) as image:
-            return FORMATS[image.format or ""], image.width, image.height
+            return _NAMES[image.format or ""], image.width, image.height
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise RequestTooLarge(
             "The picture's header claims more pixels than any limit allows. Send a smaller one.",

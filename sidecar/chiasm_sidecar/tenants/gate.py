@@ -84,7 +84,12 @@ class Gate:
         """Look for other keys for ever."""
         while self._keys is not None:
             await asyncio.sleep(_INTERVAL_SECONDS)
-            self.refresh()
+            try:
+                self.refresh()
+            except Exception as error:
+                # The task must go on; its words might quote what was read.
+                fields = {"error": type(error).__name__}
+                log.error("looking for other keys failed", extra={"fields": fields})
 
     def refresh(self) -> None:
         """Take what is mounted now, if it is another thing than before."""

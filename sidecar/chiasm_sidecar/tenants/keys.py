@@ -19,6 +19,8 @@ from chiasm_contract.fingerprint import SHARED, scope_fp
 
 MIN_SERVER_KEY_BYTES = 32
 
+NAMES_ALLOWED = "Tenants' names are 1 to 253 letters, digits and - . _"
+
 _NAME = re.compile(r"[-._A-Za-z0-9]{1,253}")
 _KEY = re.compile(r"[!-~]{16,512}")
 _HASHED = re.compile(r"sha256:([0-9a-f]{64})")
@@ -64,7 +66,9 @@ def key_ring(entries: Mapping[str, str], server_key: bytes) -> KeyRing:
         )
     owners: dict[bytes, Tenant] = {}
     for name, lines in sorted(entries.items()):
-        tenant = Tenant(_checked_name(name), _scope(server_key, name))
+        if not is_name(name):
+            raise KeysRefused(f"A tenant's name of {len(name)} characters is none. {NAMES_ALLOWED}")
+        tenant = Tenant(name, _scope(server_key, name))
         for digest in _digests(name, lines):
             other = owners.setdefault(digest, tenant)
             if other is not tenant:
@@ -74,12 +78,9 @@ def key_ring(entries: Mapping[str, str], server_key: bytes) -> KeyRing:
     return KeyRing(tuple(owners.items()))
 
 
-def _checked_name(name: str) -> str:
-    if not _NAME.fullmatch(name):
-        raise KeysRefused(
-            f"{name[:100]!r} is no tenant's name; allowed are 1 to 253 letters, digits and - . _"
-        )
-    return name
+def is_name(name: str) -> bool:
+    """Whether a tenant may be called so. What is no name may be a key: it must not be shown."""
+    return _NAME.fullmatch(name) is not None
 
 
 def _scope(server_key: bytes, name: str) -> str:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from chiasm_contract.tenants import TenantKeys
 
-from chiasm_sidecar.tenants.keys import KeysRefused
+from chiasm_sidecar.tenants.keys import NAMES_ALLOWED, KeysRefused, is_name
 
 _LINK = "..data"
 _MAX_FILE_BYTES = 2**20  # a Secret has no more
@@ -54,9 +54,9 @@ def read(paths: TenantKeys) -> Content:
 
 def _signs(path: Path) -> Iterator[Hashable]:
     """What tells one state of a file, or of a folder's files, from another."""
-    real = _mounted(path)
-    is_plain_folder = real == path and path.is_dir()
     try:
+        real = _mounted(path)
+        is_plain_folder = real == path and path.is_dir()
         # What a mount's link leads to is never written again.
         for file in _files(path) if is_plain_folder else [real]:
             status = os.stat(file)
@@ -84,9 +84,9 @@ def _lines(path: Path) -> dict[str, str]:
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         name, equals, key = line.partition("=")
-        if not equals:
-            raise KeysRefused(f"{path}, line {number}: write NAME=KEY.")
-        entries[name.strip()] = f"{entries.get(name.strip(), '')}{key}\n"
+        if not equals or not is_name(name):
+            raise KeysRefused(f"{path}, line {number}: write NAME=KEY. {NAMES_ALLOWED}")
+        entries[name] = f"{entries.get(name, '')}{key}\n"
     return entries
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import signal
@@ -198,10 +199,16 @@ class ReadyMaker(threading.Thread):
 
     def run(self) -> None:
         while not self._ended.wait(0.2):
-            for pod in self._api.get(self._path).json().get("items", []):
-                conditions = pod["status"].get("conditions", [])
-                if not any(item["type"] == "Ready" for item in conditions):
-                    self._mark(pod["metadata"]["name"])
+            # On a machine that has no time for it the API server may not answer; a kubelet too
+            # would ask again.
+            with contextlib.suppress(httpx.TransportError):
+                self._mark_new_pods()
+
+    def _mark_new_pods(self) -> None:
+        for pod in self._api.get(self._path).json().get("items", []):
+            conditions = pod["status"].get("conditions", [])
+            if not any(item["type"] == "Ready" for item in conditions):
+                self._mark(pod["metadata"]["name"])
 
     def _mark(self, name: str) -> None:
         ready = [

@@ -9,6 +9,10 @@ import pytest
 
 pytestmark = pytest.mark.cluster
 
+TENANTS = {
+    "keysSecret": {"name": "no-such-secret"},
+    "serverKeySecret": {"name": "no-such-key"},
+}
 World = Any  # the Namespace of conftest.py
 Eventually = Callable[..., None]
 
@@ -53,6 +57,11 @@ def told(world: World, name: str, reason: str, words: str) -> bool:
             "ImagePullFailed",
             "Image 'example.invalid/models/none:1' (spec.model.source.image.reference)",
         ),
+        (
+            {"podTemplate": {}, "tenants": TENANTS},
+            "SecretNotFound",
+            "Secret 'no-such-secret' (spec.tenants.keysSecret.name)",
+        ),
         ({}, "Unschedulable", "node"),
         (
             {"podTemplate": {"affinity": {"nodeAffinity": {"turbo": True}}}},
@@ -65,7 +74,7 @@ def told(world: World, name: str, reason: str, words: str) -> bool:
             "no-such-class",
         ),
     ],
-    ids=["image", "claim", "model image", "node", "affinity", "priority class"],
+    ids=["image", "claim", "model image", "secret", "node", "affinity", "priority class"],
 )
 def test_what_is_missing_is_named(
     spec: dict[str, Any],

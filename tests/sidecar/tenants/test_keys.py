@@ -86,8 +86,8 @@ def test_another_key_of_a_tenant_is_the_same_scope_and_another_server_key_anothe
         ({"acme": "sha256:" + "A" * 64}, "an API key of 71 characters"),
         ({"acme": "x" * 513}, "an API key of 513 characters"),
         ({"acme": " \n"}, "Tenant 'acme' has no API key"),
-        ({"a/b": ACME}, "'a/b' is no tenant's name"),
-        ({"": ACME}, "'' is no tenant's name"),
+        ({"a/b": ACME}, "A tenant's name of 3 characters is none."),
+        ({"": ACME}, "A tenant's name of 0 characters is none."),
         ({"acme": ACME, "globex": hashed(ACME)}, "Tenants 'acme' and 'globex' have the same"),
     ],
 )

@@ -41,9 +41,13 @@ def test_a_file_of_lines_as_kubectl_reads_it(paths: TenantKeys, tmp_path: Path) 
     assert source.read(lines).entries == {"acme": f"{ACME}\n{GLOBEX}\n", "globex": "a=b\n"}
     file.write_text(f"acme={ACME}\n")
     assert source.stamp(lines) != before
-    file.write_text("acme\n")
-    with pytest.raises(KeysRefused, match="line 1: write NAME=KEY"):
-        source.read(lines)
+    for wrong in (ACME, "sk/0123456789abcdef=acme", "=x"):
+        file.write_text(f"#\n{wrong}\n")
+        with pytest.raises(
+            KeysRefused, match=r"line 2: write NAME=KEY\. Tenants' names"
+        ) as refused:
+            source.read(lines)
+        assert "0123456789" not in str(refused.value), "it may be a key"
 
 
 def test_a_plain_folder_is_taken_too(paths: TenantKeys, tmp_path: Path) -> None:

@@ -155,10 +155,18 @@ def test_random_batches_of_spans_windows_and_caps(seed: int):
     check(layer, sequences, group=rng.choice((1, 2)))
 
 
-def test_a_cut_span_is_a_bug():
-    """The fault: a span over two chunks, whose first half is computed without the second."""
-    with pytest.raises(InvariantError, match=r"up to token 6 cuts the span 4\.\.8"):
-        SequenceChunk(2, 4, [0, 1], ((4, 9),))
+@pytest.mark.parametrize("span", [(4, 9), (0, 3), (1, 5), (1, 6), (0, 9)])
+def test_a_cut_span_is_a_bug(span: Span):
+    """The fault: a span over two chunks, whose first half is computed without the second, or whose
+    second half finds the first computed without it."""
+    cut = rf"tokens 2\.\.5 cuts the span {span[0]}\.\.{span[1] - 1},"
+    with pytest.raises(InvariantError, match=cut):
+        SequenceChunk(2, 4, [0, 1], (span,))
+
+
+@pytest.mark.parametrize("span", [(2, 6), (2, 3), (5, 6), (0, 2)])
+def test_a_span_that_begins_or_ends_with_its_chunk_is_whole(span: Span):
+    SequenceChunk(2, 4, [0, 1], (span,))
 
 
 def test_new_vectors_land_in_their_slots():

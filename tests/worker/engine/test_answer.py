@@ -10,7 +10,7 @@ from chiasm_worker.engine.answer import Answer, Piece
 from chiasm_worker.engine.sampler import SampledToken, TopLogprobs
 from chiasm_worker.equality import Prepared
 from chiasm_worker.request import FinishReason, SamplingParams
-from chiasm_worker.token_texts import token_bytes
+from chiasm_worker.token_texts import TokenTexts
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -83,7 +83,8 @@ def test_a_stop_string_is_the_reason_and_its_tokens_are_not_shown(tokenizer: Any
     token_ids = tokenizer.encode("x END. y")
     pieces = answered(tokenizer, token_ids, stop=("no", "END."))
     assert (pieces[-1].finish_reason, pieces[-1].stop_reason) == (FinishReason.STOP, "END.")
-    spelled = b"".join(token_bytes(tokenizer, token_id) for token_id in shown(pieces))
+    texts = TokenTexts(tokenizer)
+    spelled = b"".join(texts.bytes_of(token_id) for token_id in shown(pieces))
     assert spelled.decode() == text_of(pieces) == "x "
 
 
@@ -108,14 +109,15 @@ def test_shown_tokens_spell_the_text_and_come_no_earlier(
     text: str, stops: list[str], include: bool, tokenizer: Any
 ):
     pieces = answered(tokenizer, tokenizer.encode(text), stop=tuple(stops), include_stop=include)
+    texts = TokenTexts(tokenizer)
     spelled = b""
     for i, piece in enumerate(pieces):
-        spelled += b"".join(token_bytes(tokenizer, token.token_id) for token in piece.shown)
+        spelled += b"".join(texts.bytes_of(token.token_id) for token in piece.shown)
         if piece.finish_reason is None:
             assert text_of(pieces[: i + 1]).encode().startswith(spelled)
     # A token may reach beyond the cut, or a cut within a character's bytes leave some out.
     assert spelled.startswith(text_of(pieces).encode())
-    longest = max(len(token_bytes(tokenizer, token_id)) for token_id in tokenizer.encode(text))
+    longest = max(len(texts.bytes_of(token_id)) for token_id in tokenizer.encode(text))
     assert len(spelled) - len(text_of(pieces).encode()) < max(longest, 1)
 
 

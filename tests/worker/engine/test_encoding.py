@@ -61,7 +61,8 @@ def test_a_batch_differs_from_one_by_one_by_rounding_only(
     model = prepared(name)
     encoder = model.model.encoder
     assert isinstance(encoder, BatchingEncoder)
-    inputs = [model.prompt(ask("x", [picture(i, *size)]))[1][0] for i, size in enumerate(SIZES)]
+    shown = [ask("x", [picture(i, *size)]) for i, size in enumerate(SIZES)]
+    inputs = [model.prompt(each)[1][0].tensors() for each in shown]
     assert len({encoder.batch_key(each) for each in inputs}) == 1
     with torch.inference_mode():
         together = encoder.encode_batch(inputs).features

@@ -200,6 +200,61 @@ def test_a_batch_that_fails_fails_its_requests_and_nothing_else(
     assert engine.runner.num_encode_calls == 1
 
 
+@pytest.mark.parametrize("beside", [(64, 48), (120, 60)], ids=["same shape", "other shape"])
+def test_a_picture_that_breaks_the_encoder_ends_its_own_request(
+    beside: tuple[int, int],
+    model: Prepared,
+    picture: Callable[..., bytes],
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """The fault: one such picture ends every answer that runs beside it."""
+    good = {
+        "words": ask("hello"),
+        "earlier": ask("and this?", [picture(1)]),
+        "together": ask("and that?", [picture(2, *beside)]),
+    }
+    want = {name: model.generate(model.engine(), [each], 12)[0] for name, each in good.items()}
+    _, (poison,) = model.prompt(ask("x", [picture(3)]))
+    pixels = poison.tensors()["pixel_values"]
+    engine = model.engine()
+    encode_batch = engine.model.encoder.encode_batch
+
+    def fragile(batch: Sequence[Mapping[str, torch.Tensor]]) -> EncodedBatch:
+        for inputs in batch:
+            if torch.equal(inputs["pixel_values"], pixels):
+                raise RuntimeError("no such patch")
+        return encode_batch(batch)
+
+    monkeypatch.setattr(engine.model.encoder, "encode_batch", fragile)
+    params = SamplingParams(12)
+    requests = {name: model.add(engine, name, good[name], params) for name in ("words", "earlier")}
+    engine.step()
+    for name in ("bad", "bad too"):
+        model.add(engine, name, ask(f"what is {name}?", [picture(3)]), params)
+    requests["together"] = model.add(engine, "together", good["together"], params)
+    progress: list[Progress] = []
+    while engine.has_requests:
+        progress += engine.step()
+        engine.scheduler.check()
+    assert {p.request_id for p in progress if p.failed} == {"bad", "bad too"}
+    assert {name: list(each.output_token_ids) for name, each in requests.items()} == want
+    assert (engine.totals.failed, engine.pool.num_used) == (2, 0)
+
+
+def test_a_decoder_that_fails_ends_new_pictures_before_all(
+    model: Prepared, picture: Callable[..., bytes], monkeypatch: pytest.MonkeyPatch
+):
+    """And the step after it, without any, all that it computes: failing comes to an end."""
+    engine = model.engine()
+    monkeypatch.setattr(engine.model.decoder, "forward", lambda *_: 1 / 0)
+    for name, pictures in (("a", []), ("b", [picture(1)]), ("c", []), ("d", [picture(2)])):
+        model.add(engine, name, ask("hello", pictures), SamplingParams(12))
+    failed = [[p.request_id for p in engine.step() if p.failed] for _ in range(2)]
+    assert failed == [["b", "d"], ["a", "c"]]
+    assert not engine.has_requests
+    assert (engine.pool.num_used, engine.pool.num_cached) == (0, 0)
+
+
 def test_an_answer_that_cannot_be_written_ends_alone(
     model: Prepared, monkeypatch: pytest.MonkeyPatch
 ):

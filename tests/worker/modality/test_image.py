@@ -142,6 +142,15 @@ def test_of_an_animation_the_first_frame_counts():
     assert seen(data)[0, 0].tolist() == [255, 0, 0]
 
 
+def test_of_a_phones_jpeg_with_further_pictures_the_first_counts():
+    pictures = [Image.new("RGB", (16, 8), colour) for colour in ("red", "lime")]
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    data = encoded(pictures[0], "MPO", save_all=True, append_images=pictures[1:], exif=exif)
+    assert np.array_equal(seen(data), seen(encoded(pictures[0], "JPEG", exif=exif)))
+    assert seen(data).shape == (16, 8, 3)
+
+
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "GIF", "BMP"])
 def test_a_truncated_file_is_refused(kind: str, colours: Image.Image):
     data = encoded(colours, kind)

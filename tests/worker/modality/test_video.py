@@ -6,7 +6,7 @@ import contextlib
 import io
 import os
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import av
@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from chiasm_contract.config import VideoLimits
 from chiasm_contract.errors import ClientFault, InvalidRequest, RequestTooLarge
+from chiasm_worker.equality import Prepared, ask
 from chiasm_worker.modality.video import CanonicalVideo, VideoTimes, decode_video
 from chiasm_worker.models.tiny.clips import write_clip
 from hypothesis import given, settings
@@ -171,6 +172,24 @@ def test_limits_are_checked_before_frames_are_decoded(limits: dict[str, float], 
     with pytest.raises(RequestTooLarge, match=message) as error:
         decoded(CLIP, **limits)
     assert error.value.param == "videos[0]"
+
+
+@pytest.mark.parametrize("size", [(2016, 8), (8, 2016)])
+def test_a_shape_that_no_processor_takes_is_the_clients_fault(size: tuple[int, int]):
+    """The fault: what decodes well fails later, where nobody turns it into a sentence."""
+    data = write_clip(1, 4, size=size, kind=("webm", "libvpx"))
+    with pytest.raises(InvalidRequest, match=r"x \d+ pixels; one side may be at most 200") as error:
+        decoded(data)
+    assert error.value.param == "videos[0]"
+
+
+def test_the_longest_shape_that_is_taken_is_taken_by_the_processor(
+    prepared: Callable[[str], Prepared],
+):
+    for name in ("qwen2-grouped", "qwen3-grouped"):
+        for size in ((1600, 8), (8, 1600)):
+            data = write_clip(1, 4, size=size, kind=("webm", "libvpx"))
+            assert prepared(name).prompt(ask("?", videos=[data]))[0].spans
 
 
 def test_more_frames_a_second_than_any_camera_takes_are_refused():

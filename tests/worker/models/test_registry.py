@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,6 +10,7 @@ import pytest
 import torch
 from chiasm_worker.models.registry import FAMILIES, find_family, load_model
 from chiasm_worker.models.text import rope_scaling, rotary, sliding_windows
+from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig, MistralConfig
 
 CPU = torch.device("cpu")
@@ -42,6 +45,50 @@ def test_text_models_beyond_ours_are_refused(tiny_folder: Callable[[str], Path],
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(ValueError, match="Text model 'gemma' is not supported; supported are"):
         load_model(tmp_path, torch.float32, CPU)
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor"),
+    [
+        ("qwen3-grouped", "model.language_model.layers.1.mlp.down_proj.weight"),
+        ("qwen3-grouped", "model.visual.merger.norm.bias"),
+        ("qwen3-grouped", "lm_head.weight"),
+        ("llava-clip-llama", "encoder.layers.0.mlp.fc1.weight"),
+    ],
+)
+@pytest.mark.parametrize("change", ["lacks", "too many", "another shape"])
+def test_a_checkpoint_holds_exactly_the_models_tensors(
+    name: str, tensor: str, change: str, tiny_folder: Callable[[str], Path], tmp_path: Path
+):
+    """The fault: what is missing is made of random numbers, what is left over is dropped."""
+    folder = shutil.copytree(tiny_folder(name), tmp_path / "copy")
+    tensors = load_file(folder / "model.safetensors")
+    # Families that have been renamed are still saved under their old names.
+    (tensor,) = [saved for saved in tensors if saved.endswith(tensor)]
+    if change == "lacks":
+        del tensors[tensor]
+    elif change == "too many":
+        tensor += "_scale"
+        tensors[tensor] = torch.ones(3)
+    else:
+        tensors[tensor] = tensors[tensor][1:].clone()
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    last = re.escape(tensor.rsplit(".", 3)[-1])
+    with pytest.raises(ValueError, match=rf"{change}.* '.*{last}' \(the first of 1\)"):
+        load_model(folder, torch.float32, CPU)
+
+
+def test_a_tied_head_need_not_be_in_the_checkpoint(
+    tiny_folder: Callable[[str], Path], tmp_path: Path
+):
+    folder = shutil.copytree(tiny_folder("qwen2-grouped"), tmp_path / "copy")
+    config = json.loads((folder / "config.json").read_text())
+    config["tie_word_embeddings"] = config["text_config"]["tie_word_embeddings"] = True
+    (folder / "config.json").write_text(json.dumps(config))
+    tensors = load_file(folder / "model.safetensors")
+    tensors.pop("lm_head.weight", None)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    load_model(folder, torch.float32, CPU)
 
 
 def test_scalings_that_depend_on_length_are_refused():

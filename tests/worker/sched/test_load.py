@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from chiasm_worker.kvcache.rebuild_cost import BlockKind
 from chiasm_worker.request import FinishReason, Request
 from chiasm_worker.sched.budget import encoder_tokens
 from chiasm_worker.sched.policy import PLACES_PER_PRIORITY
@@ -159,6 +160,8 @@ class LoadMachine(RuleBasedStateMachine):
         self.sched = scheduler(num_blocks, budget, seqs, caching, encoder_budget)
         self.alive: list[Request] = []
         self.num_arrived = 0
+        # (block, generation) of every encoder output that a step really wrote.
+        self.written: set[tuple[int, int]] = set()
 
     @rule(shape=requests())
     def arrive(self, shape: tuple[int, int, tuple[tuple[int, int, int], ...], int, int]) -> None:
@@ -174,6 +177,8 @@ class LoadMachine(RuleBasedStateMachine):
         decoding = [r for r in self.alive if r.is_decoding]
         before = [(r, r.num_output_tokens, r.num_preemptions) for r in decoding]
         batch = self.sched.schedule()
+        for job in batch.encodes:
+            self.written |= set(zip(job.handle.block_ids, job.handle.slot_gens, strict=True))
         for chunk in batch.chunks:
             needed = chunk.request.spans_in(chunk.start, chunk.end)
             assert set(needed) <= set(chunk.request.media)
@@ -190,12 +195,18 @@ class LoadMachine(RuleBasedStateMachine):
                     assert each.num_output_tokens == num_tokens + 1
 
     @precondition(lambda self: self.alive)
-    @rule()
-    def failing_step(self) -> None:
+    @rule(data=st.data())
+    def failing_step(self, data: st.DataObject) -> None:
+        """Some of its requests are to blame and end; the others go on as if it had not been."""
         batch = self.sched.schedule()
+        before = [(r, r.num_computed_tokens) for r in self.alive]
         self.sched.abandon(batch)
-        for chunk in batch.chunks:
-            self.sched.finish(chunk.request, FinishReason.ABORT)
+        self.sched.check()
+        for each, num_computed in before:
+            assert each.num_computed_tokens in (0, num_computed)
+        involved = [chunk.request for chunk in batch.chunks]
+        for blamed in data.draw(st.lists(st.sampled_from(involved), unique=True)):
+            self.sched.finish(blamed, FinishReason.ABORT)
         self.alive = [r for r in self.alive if r.finish_reason is None]
 
     @precondition(lambda self: self.alive)
@@ -208,6 +219,17 @@ class LoadMachine(RuleBasedStateMachine):
     def every_hold_is_in_one_requests_books(self) -> None:
         if hasattr(self, "sched"):
             self.sched.check()
+
+    @invariant()
+    def every_output_that_is_held_or_found_was_written(self) -> None:
+        if hasattr(self, "sched"):
+            pool = self.sched._pool
+            held = [handle for each in self.alive for handle in each.media.values()]
+            for handle in held:
+                assert set(zip(handle.block_ids, handle.slot_gens, strict=True)) <= self.written
+            for block_id in pool._by_key.values():
+                if pool._blocks[block_id].rebuild.kind is BlockKind.ENCODER_OUTPUT:
+                    assert (block_id, pool.slot_gen(block_id)) in self.written
 
     def teardown(self) -> None:
         """Without new arrivals every request ends, within the steps that its tokens can need."""

@@ -151,13 +151,27 @@ def test_fits_counts_all_tokens_and_the_largest_picture(num_blocks: int, fits: b
     assert scheduler(num_blocks).fits(a) is fits
 
 
-def test_a_failed_step_leaves_no_output_to_be_found():
+def test_a_failed_step_leaves_no_output_to_be_found_or_held():
+    """The fault: one who shares a picture reads the output that the failed step never wrote."""
     sched = scheduler(16)
-    a = request("a", 8, pictures=((2, 5, 1),))
-    sched.add(a)
+    a, b = request("a", 8, pictures=((2, 5, 1),)), request("b", 8, 4, ((1, 5, 1),), first=50)
+    words = request("words", 6, first=90)
+    for each in (words, a, b):
+        sched.add(each)
     batch = sched.schedule()
+    assert len(batch.encodes) == 1
+    assert a.media[0].block_ids == b.media[0].block_ids
     sched.abandon(batch)
+    sched.check()
+    assert (a.media, b.media) == ({}, {})
+    assert words.status is RequestStatus.RUNNING
     sched.finish(a, FinishReason.ABORT)
+    again = sched.schedule()
+    assert shape(again) == [("words", 0, 6, True), ("b", 0, 8, True)]
+    assert [job.request.request_id for job in again.encodes] == ["b"]
+    sched.abandon(again)
+    sched.finish(b, FinishReason.ABORT)
+    sched.finish(words, FinishReason.ABORT)
     assert (sched._pool.num_used, sched._pool.num_cached) == (0, 0)
 
 
@@ -179,9 +193,10 @@ def random_step(sched: Scheduler, rng: random.Random) -> int:
         assert set(chunk.request.spans_in(chunk.start, chunk.end)) <= set(chunk.request.media)
     if rng.random() < 0.05:
         sched.abandon(batch)
-        for chunk in batch.chunks:
+        blamed = rng.sample(batch.chunks, rng.randint(1, len(batch.chunks)))
+        for chunk in blamed:
             sched.finish(chunk.request, FinishReason.ABORT)
-        return len(batch.chunks)
+        return len(blamed)
     sched.update(batch, {c.request.request_id: 7 for c in batch.chunks if c.samples})
     for chunk in batch.chunks:
         if chunk.request.num_output_tokens >= chunk.request.params.max_tokens:

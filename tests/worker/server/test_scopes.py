@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from chiasm_contract import messages
 from chiasm_contract.config import EngineLimits, ImageLimits, WorkerConfig
 from chiasm_contract.errors import Overloaded
 from chiasm_contract.fingerprint import SHARED_SCOPE_FP
 from chiasm_contract.messages import Usage
+from chiasm_worker.modality.media import MediaInputs
 
 from tests.worker.server.running_worker import Worker, body, events, serving
 
@@ -105,22 +107,19 @@ async def test_pictures_of_other_scopes_take_room_of_their_own(
     async with serving(config) as worker:
         assert worker.state.serving is not None
         service = worker.state.serving.service
-        prompt, inputs = await _prepared(worker, picture(3))
-        size = sum(tensor.nbytes for each in inputs for tensor in each.values())
-        service._media_room.max_bytes = size
-        with service.media(prompt, inputs, A):
-            with service.media(prompt, inputs, A):
+        inputs = _inputs(worker, picture(3), A)
+        service._media_room.max_bytes = sum(each.num_bytes for each in inputs)
+        with service.media(inputs):
+            with service.media(_inputs(worker, picture(3), A)):
                 pass
-            with pytest.raises(Overloaded), service.media(prompt, inputs, B):
+            with pytest.raises(Overloaded), service.media(_inputs(worker, picture(3), B)):
                 pass
 
 
-async def _prepared(worker: Worker, picture: bytes) -> Any:
-    from chiasm_contract import messages
-
+def _inputs(worker: Worker, picture: bytes, scope_fp: str) -> Sequence[MediaInputs]:
     assert worker.state.serving is not None
-    head, files = messages.decode_request(body("hello", (picture,)))
-    return worker.state.serving.generation._prepare(head, files)
+    head, files = messages.decode_request(body("hello", (picture,), scope_fp=scope_fp))
+    return worker.state.serving.generation._prepare(head, files)[1]
 
 
 @pytest.mark.parametrize("scope_fp", ["", "acme", "A" * 64, "a" * 63, None])

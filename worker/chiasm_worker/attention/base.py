@@ -57,10 +57,10 @@ class SequenceChunk:
 
     def __post_init__(self) -> None:
         for start, end in self.bidirectional:
-            if end > self.seq_len:
+            if end > self.seq_len or start < self.num_computed_tokens < end:
                 raise InvariantError(
-                    f"The chunk up to token {self.seq_len} cuts the span {start}..{end - 1}, whose "
-                    "tokens see one another; bug."
+                    f"The chunk of tokens {self.num_computed_tokens}..{self.seq_len - 1} cuts the "
+                    f"span {start}..{end - 1}, whose tokens see one another; bug."
                 )
 
     @property

@@ -9,8 +9,10 @@ Must not know: how work is chosen, prompts, text.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import torch
 
@@ -20,8 +22,36 @@ from chiasm_worker.models.base import BatchingEncoder, EncodedBatch, LoadedModel
 from chiasm_worker.sched.budget import encoder_tokens
 from chiasm_worker.sched.scheduler import EncodeJob
 
-# What the processor made of one media item, by input name.
-EncoderInputs = Mapping[str, torch.Tensor]
+logger = logging.getLogger(__name__)
+
+Tensors = Mapping[str, torch.Tensor]
+
+
+class EncoderInputs(Protocol):
+    """What the encoder takes of one media item, shared by those who hold it."""
+
+    def __hash__(self) -> int:
+        """Equal only to itself."""
+        ...
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes that whoever holds this keeps in memory."""
+        ...
+
+    def tensors(self) -> Mapping[str, torch.Tensor]:
+        """By the names under which the model takes them."""
+        ...
+
+
+class EncodingError(Exception):
+    """One item that the encoder failed on, by itself; the cause says why."""
+
+    def __init__(self, job: EncodeJob) -> None:
+        super().__init__(
+            f"The encoder failed on media item {job.span_index} of {job.request.request_id}."
+        )
+        self.job = job
 
 
 class Encoding:
@@ -39,22 +69,36 @@ class Encoding:
         self.seconds = 0.0
 
     def run(self, jobs: Sequence[EncodeJob], media: Mapping[str, Sequence[EncoderInputs]]) -> None:
-        """Write the outputs of `jobs`; `media` has the inputs by request id and span."""
-        batches: dict[object, list[EncodeJob]] = {}
-        for job in jobs:
-            inputs = media[job.request.request_id][job.span_index]
-            batches.setdefault(self._shape(job, inputs), []).append(job)
-        for batch in batches.values():
-            self._run(batch, [media[job.request.request_id][job.span_index] for job in batch])
+        """Write the outputs of `jobs`; `media` has the inputs by request id and span.
 
-    def _shape(self, job: EncodeJob, inputs: EncoderInputs) -> object:
+        Raises: EncodingError naming one that the encoder fails on; any of them may be unwritten.
+        """
+        batches: dict[object, list[tuple[EncodeJob, Tensors]]] = {}
+        for job in jobs:
+            inputs = media[job.request.request_id][job.span_index].tensors()
+            batches.setdefault(self._shape(job, inputs), []).append((job, inputs))
+        for batch in batches.values():
+            self._run_or_name([job for job, _ in batch], [inputs for _, inputs in batch])
+
+    def _run_or_name(self, batch: Sequence[EncodeJob], inputs: Sequence[Tensors]) -> None:
+        """Run a batch; if it fails, one by one, so that only what fails by itself is to blame."""
+        try:
+            self._run(batch, inputs)
+        except Exception as error:
+            if len(batch) == 1:
+                raise EncodingError(batch[0]) from error
+            logger.warning("%d media items are encoded one by one: %r", len(batch), error)
+            for job, each in zip(batch, inputs, strict=True):
+                self._run_or_name([job], [each])
+
+    def _shape(self, job: EncodeJob, inputs: Tensors) -> object:
         """Jobs of equal shape share a batch."""
         item = job.handle.item
         if isinstance(self._encoder, BatchingEncoder):
             return (item.modality, self._encoder.batch_key(inputs))
         return job.handle.block_ids
 
-    def _run(self, batch: Sequence[EncodeJob], inputs: Sequence[EncoderInputs]) -> None:
+    def _run(self, batch: Sequence[EncodeJob], inputs: Sequence[Tensors]) -> None:
         started = self._now()
         encoded = self._encode(inputs)
         for job, features in zip(batch, encoded.features, strict=True):
@@ -74,7 +118,7 @@ class Encoding:
         self.num_padding_rows += encoded.num_padding_rows
         self.seconds += seconds
 
-    def _encode(self, inputs: Sequence[EncoderInputs]) -> EncodedBatch:
+    def _encode(self, inputs: Sequence[Tensors]) -> EncodedBatch:
         if isinstance(self._encoder, BatchingEncoder):
             return self._encoder.encode_batch(inputs)
         features = [self._encoder.encode(each) for each in inputs]

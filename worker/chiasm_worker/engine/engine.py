@@ -23,7 +23,7 @@ from chiasm_worker.attention.reference import ReferenceAttention
 from chiasm_worker.engine.answer import Answer, end_token_ids
 from chiasm_worker.engine.arena import Arena
 from chiasm_worker.engine.choices import HeldChoices
-from chiasm_worker.engine.encoding import EncoderInputs
+from chiasm_worker.engine.encoding import EncoderInputs, EncodingError
 from chiasm_worker.engine.runner import Runner
 from chiasm_worker.engine.sampler import RowSampler, SampledToken
 from chiasm_worker.kvcache.block_pool import BlockPool
@@ -263,7 +263,7 @@ class Engine:
         self.totals.aborted += bool(known)
 
     def step(self) -> list[Progress]:
-        """Compute one batch; what fails ends its requests, never the engine.
+        """Compute one batch; what fails ends the requests to blame, never the engine.
 
         Raises: InvariantError when the bookkeeping is wrong, which nothing can go on from.
         """
@@ -276,9 +276,9 @@ class Engine:
         before_model, encoder_seconds = time.perf_counter(), self.runner.encoding.seconds
         try:
             sampled = self.runner.run(batch, self._samplers, media)
-        except Exception:
+        except Exception as error:
             logger.exception("A step with %d requests failed", len(batch.chunks))
-            return self._fail(batch)
+            return self._fail(batch, error)
         seconds = time.perf_counter() - before_model
         self.totals.model_seconds += seconds
         self._learn_prefill(batch, seconds - (self.runner.encoding.seconds - encoder_seconds))
@@ -362,9 +362,16 @@ class Engine:
         )
         return usage
 
-    def _fail(self, batch: ScheduledBatch) -> list[Progress]:
+    def _fail(self, batch: ScheduledBatch, error: Exception) -> list[Progress]:
+        """End the requests to blame; the others are scheduled again.
+
+        To blame is the item that the encoder failed on, else every item new in this step, else the
+        whole batch: each failing step ends a request, so failing comes to an end.
+        """
         self.scheduler.abandon(batch)
-        return [self._end_failed(chunk.request) for chunk in batch.chunks]
+        jobs = [error.job] if isinstance(error, EncodingError) else batch.encodes
+        blamed = [job.request for job in jobs] or [chunk.request for chunk in batch.chunks]
+        return [self._end_failed(request) for request in dict.fromkeys(blamed)]
 
     def _end_failed(self, request: Request) -> Progress:
         self._end(request, FinishReason.ABORT)

@@ -26,7 +26,7 @@ from chiasm_worker.engine.filters import (
     likeliest,
     penalises,
 )
-from chiasm_worker.engine.noise import gumbel
+from chiasm_worker.engine.noise import draw, random_bits
 from chiasm_worker.request import SamplingParams
 
 
@@ -83,8 +83,8 @@ class RowSampler:
             token_id = int(adjusted.argmax())
         else:
             ids, scaled = candidates(adjusted, self.params)
-            noise = gumbel(self._seed, self._choice, self._position, ids)
-            token_id = int(ids[(scaled + noise).argmax()])
+            bits = random_bits(self._seed, self._choice, self._position, ids)
+            token_id = int(ids[draw(scaled, bits)])
         return SampledToken(token_id, _logprobs(row, token_id, self.params.num_logprobs))
 
     @property

@@ -15,7 +15,7 @@ import logging
 import math
 import queue
 import threading
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -129,18 +129,13 @@ class EngineService:
             self._mean_seconds += 0.1 * (self._loop.time() - started - self._mean_seconds)
 
     @contextmanager
-    def media(
-        self, prompt: Prompt, inputs: Sequence[EncoderInputs], scope_fp: str
-    ) -> Iterator[None]:
+    def media(self, inputs: Sequence[EncoderInputs]) -> Iterator[None]:
         """Room for a request's processed media until its end.
 
         Raises: Overloaded when those of others take it.
         """
-        sizes = {
-            (scope_fp, span.item.digest): sum(tensor.nbytes for tensor in each.values())
-            for span, each in zip(prompt.media, inputs, strict=True)
-        }
-        with self._media_room.hold(sizes, self._retry_after_seconds()):
+        sizes_bytes: dict[Hashable, int] = {each: each.num_bytes for each in inputs}
+        with self._media_room.hold(sizes_bytes, self._retry_after_seconds()):
             yield
 
     async def generate(

@@ -86,6 +86,10 @@ class MediaCache:
             self._pool.uncommit(handle.block_ids)
         self._pool.release(reversed(handle.block_ids), was_used=False)
 
+    def forget(self, handle: MediaHandle) -> None:
+        """Make an output unfindable that was not written after all; its readers still hold it."""
+        self._pool.uncommit(handle.block_ids)
+
     def check(self, handle: MediaHandle) -> None:
         """Raise InvariantError unless a handle's blocks hold what they held when it was made."""
         now = tuple(self._pool.slot_gen(block_id) for block_id in handle.block_ids)

@@ -24,6 +24,11 @@ from chiasm_contract.config import AudioLimits
 from chiasm_contract.errors import ClientFault, InvalidRequest, RequestTooLarge
 from chiasm_contract.media_formats import AUDIO_FORMATS_SENTENCE, audio_format
 
+# What recorders write into the two containers. No other decoder is opened, for probing neither.
+CODECS = frozenset({
+    "flac", "pcm_u8", "pcm_s16le", "pcm_s24le", "pcm_s32le", "pcm_f32le", "pcm_f64le", "pcm_alaw",
+    "pcm_mulaw",
+})  # fmt: skip
 # Shorter sounds make no two tokens, and hardly a sound.
 MIN_SECONDS = 0.1
 # Beyond these no recorder goes, and FFmpeg's resampler needs endless filters or memory.
@@ -90,12 +95,20 @@ def _decode(data: bytes, name: str, rate: int, max_seconds: float) -> npt.NDArra
     kind = audio_format(data)
     if kind is None:
         raise InvalidRequest(f"{name} is no sound that can be read; {AUDIO_FORMATS_SENTENCE}.")
-    # Channels are kept apart here: FFmpeg's own mix of two is louder than each.
-    resampler = av.AudioResampler(format="fltp", rate=rate)
+    # Channels are kept apart here: FFmpeg's own mix of two is louder than each. And side by side in
+    # one plane: PyAV reads behind the last of 8 planes and ends the process.
+    resampler = av.AudioResampler(format="flt", rate=rate)
     parts: list[npt.NDArray[np.float32]] = []
     count, decoded = 0, 0
-    with av.open(io.BytesIO(data), mode="r", format=kind) as container:
+    only = {"codec_whitelist": ",".join(sorted(CODECS))}
+    with av.open(io.BytesIO(data), mode="r", format=kind, options=only) as container:
         stream: Any = container.streams.audio[0]
+        codec = stream.codec_context.name
+        if codec not in CODECS:
+            raise InvalidRequest(
+                f"{name} is encoded as {codec}; FLAC and WAV with PCM, A-law or mu-law are "
+                "supported. Convert it."
+            )
         form = _form(stream.codec_context)
         if form[0] > MAX_CHANNELS or not MIN_RATE <= form[1] <= MAX_RATE:
             raise InvalidRequest(
@@ -108,7 +121,7 @@ def _decode(data: bytes, name: str, rate: int, max_seconds: float) -> npt.NDArra
                 raise InvalidRequest(f"{name} is damaged: its format changes.")
             decoded += frame.samples
             for piece in resampler.resample(frame):
-                parts.append(piece.to_ndarray().mean(axis=0))
+                parts.append(_mix(piece))
                 count += piece.samples
             if count > max_seconds * rate:
                 raise _too_long(name, max_seconds)
@@ -116,8 +129,8 @@ def _decode(data: bytes, name: str, rate: int, max_seconds: float) -> npt.NDArra
             raise InvalidRequest(
                 f"{name} is truncated: it ends before what it declares. Send the whole file."
             )
-    parts += [piece.to_ndarray().mean(axis=0) for piece in resampler.resample(None)]
-    samples = np.concatenate(parts, dtype=np.float32)
+    parts += [_mix(piece) for piece in resampler.resample(None)]
+    samples = np.concatenate([np.empty(0, np.float32), *parts], dtype=np.float32)
     if len(samples) > max_seconds * rate:
         raise _too_long(name, max_seconds)
     if len(samples) < MIN_SECONDS * rate:
@@ -125,6 +138,12 @@ def _decode(data: bytes, name: str, rate: int, max_seconds: float) -> npt.NDArra
             f"{name} lasts {len(samples) / rate:.3f} s; at least {MIN_SECONDS:g} s are needed."
         )
     return samples
+
+
+def _mix(piece: Any) -> npt.NDArray[np.float32]:
+    """[num_samples], the mean of a frame's channels."""
+    mean: npt.NDArray[np.float32] = piece.to_ndarray().reshape(piece.samples, -1).mean(axis=1)
+    return mean
 
 
 def _form(source: Any) -> tuple[int, int]:

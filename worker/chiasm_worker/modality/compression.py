@@ -9,7 +9,6 @@ Must not know: prompts, batches.
 
 from __future__ import annotations
 
-import copy
 from dataclasses import replace
 from typing import Any
 
@@ -53,15 +52,14 @@ class ImageCompression:
             )
         method, window = self._vision.compression_method, window_of(grid, ratio)
         num_before, num_after = grid.num_tokens, reduced(grid, window).num_tokens
-        smaller = copy.copy(item)
-        smaller.identity = replace(
+        identity = replace(
             item.identity,
             num_tokens=num_after,
             compression=Compression(method, COMPRESSORS[method].version, ratio, grid, window),
         )
         token = self._token(item)
-        smaller.placeholder = item.placeholder.replace(token * num_before, token * num_after)
-        return smaller
+        placeholder = item.placeholder.replace(token * num_before, token * num_after)
+        return replace(item, identity=identity, placeholder=placeholder)
 
     @property
     def _refusal(self) -> str:

@@ -24,6 +24,7 @@ from chiasm_contract.errors import InvalidRequest, RequestTooLarge
 from PIL import Image, ImageOps
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
+# Beyond it processors refuse what they are given, pictures and frames alike.
 MAX_ASPECT_RATIO = 200
 _TAG = b"chiasm.image.rgb8.v1"
 _NEEDS_FLATTENING = ("RGBA", "LA", "PA", "RGBa", "La")

@@ -16,7 +16,7 @@ from chiasm_worker.modality.audio import SoundForm, decode_audio
 from chiasm_worker.modality.compression import ImageCompression
 from chiasm_worker.modality.frames import FrameChooser
 from chiasm_worker.modality.image import decode_image
-from chiasm_worker.modality.media import MediaItem, MediaPreparer
+from chiasm_worker.modality.media import MediaInputs, MediaItem, MediaPreparer
 from chiasm_worker.modality.video import decode_video
 from chiasm_worker.models.base import LoadedModel
 
@@ -51,8 +51,9 @@ class MediaReader:
 
     def read(
         self, placed: Sequence[MediaPart], files: MediaFiles, scope_fp: str = SHARED_SCOPE_FP
-    ) -> list[MediaItem]:
-        """The items in the order in which the conversation shows them, each at its own detail.
+    ) -> tuple[list[MediaItem], list[MediaInputs]]:
+        """The items in the order in which the conversation shows them, each at its own detail,
+        and what the encoder takes of each.
 
         Args:
             placed: the media parts of the conversation.
@@ -63,17 +64,19 @@ class MediaReader:
         cannot show a picture at its detail.
         """
         num_images = sum(isinstance(part, ImagePart) for part in placed)
-        items: dict[tuple[str, int], MediaItem] = {}
+        inputs: dict[tuple[str, int], MediaInputs] = {}
         for index, data in enumerate(files.images):
             image = decode_image(data, self._limits.images, index)
-            items["image", index] = self._preparer.image(image, num_images, scope_fp)
+            inputs["image", index] = self._preparer.image(image, num_images, scope_fp)
         for index, data in enumerate(files.videos):
             video = decode_video(data, self._limits.videos, self._choose, index)
-            items["video", index] = self._preparer.video(video, scope_fp)
+            inputs["video", index] = self._preparer.video(video, scope_fp)
         for index, data in enumerate(files.audios):
             audio = decode_audio(data, self._limits.audios, self._sound, index)
-            items["audio", index] = self._preparer.audio(audio, scope_fp)
-        return [self._shown(part, items[part.type, part.index]) for part in placed]
+            inputs["audio", index] = self._preparer.audio(audio, scope_fp)
+        read = [inputs[part.type, part.index] for part in placed]
+        shown = zip(placed, read, strict=True)
+        return [self._shown(part, each.item) for part, each in shown], read
 
     def _shown(self, part: MediaPart, item: MediaItem) -> MediaItem:
         if not isinstance(part, ImagePart):

@@ -27,6 +27,8 @@ from chiasm_contract.config import VideoLimits
 from chiasm_contract.errors import ClientFault, InvalidRequest, RequestTooLarge
 from chiasm_contract.media_formats import VIDEO_FORMATS_SENTENCE, video_format
 
+from chiasm_worker.modality.image import MAX_ASPECT_RATIO
+
 CODECS = frozenset({"h264", "hevc", "vp8", "vp9", "av1", "libdav1d", "mpeg4"})
 # More frames than a second of any camera's are not worth decoding.
 MAX_FRAMES_PER_SECOND = 120
@@ -134,6 +136,11 @@ class _Decoding:
             raise RequestTooLarge(
                 f"{self._name} has frames of {width} x {height} pixels; at most "
                 f"{self._limits.max_pixels} pixels are allowed. Send a smaller one."
+            )
+        if max(width, height) > MAX_ASPECT_RATIO * min(width, height):
+            raise InvalidRequest(
+                f"{self._name} has frames of {width} x {height} pixels; one side may be at most "
+                f"{MAX_ASPECT_RATIO} times the other. Crop it."
             )
 
     def _times(self, container: Any) -> VideoTimes:

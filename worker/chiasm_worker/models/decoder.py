@@ -24,6 +24,12 @@ from chiasm_worker.layers.rope import RotaryEmbedding, Rotation
 from chiasm_worker.models.cross_layer import CrossLayer
 from chiasm_worker.models.decoder_spec import DecoderSpec, Weights
 
+# Raise it with every change after which the same model computes other numbers, in this module or
+# in what it calls (layers, attention, compressed or pooled features): vectors of before and after
+# must not meet in one cache. The tests against transformers cannot tell, because they allow what
+# rounding does.
+NUMERICS_VERSION = 1
+
 
 @dataclass(frozen=True, slots=True)
 class MediaRows:

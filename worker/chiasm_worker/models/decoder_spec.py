@@ -70,7 +70,11 @@ class DecoderSpec:
 
 
 class Weights:
-    """A decoder's tensors by name; each is taken once, so that fusing holds no second copy."""
+    """A text model's tensors by name; each is taken once, so that fusing holds no second copy.
+
+    They come from transformers' module, which has all of its tensors whatever the checkpoint held:
+    `load_model` compares the two.
+    """
 
     def __init__(self, tensors: dict[str, torch.Tensor]) -> None:
         self._tensors = tensors
@@ -78,10 +82,13 @@ class Weights:
     def take(self, name: str) -> torch.Tensor:
         """The tensor of that name.
 
-        Raises: ValueError when the checkpoint does not hold it.
+        Raises: ValueError when the text model has none.
         """
         if name not in self._tensors:
-            raise ValueError(f"The checkpoint holds no tensor {name!r}, which this family needs.")
+            raise ValueError(
+                f"transformers' text model has no tensor {name!r}, which our decoder computes "
+                "with; serve the model with another engine."
+            )
         return self._tensors.pop(name)
 
     def linear(self, name: str) -> Linear:
@@ -101,9 +108,10 @@ class Weights:
         )
 
     def check_all_taken(self) -> None:
-        """Raise ValueError if the checkpoint holds tensors that the family has no use for."""
+        """Raise ValueError if transformers' text model computes with more than our decoder does."""
         if self._tensors:
             raise ValueError(
-                f"The checkpoint holds {len(self._tensors)} tensors that this family does not "
-                f"use, among them {sorted(self._tensors)[0]!r}; its answers would be wrong."
+                f"transformers' text model has {len(self._tensors)} tensors that our decoder does "
+                f"not compute with, the first of them {min(self._tensors)!r}; its answers would be "
+                "wrong. Serve the model with another engine."
             )

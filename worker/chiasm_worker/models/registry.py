@@ -6,12 +6,14 @@ decoder that is almost right gives answers that are almost right.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import AutoConfig, AutoModelForMultimodalLM, AutoProcessor, GenerationConfig
 
+from chiasm_worker.layers.patches import with_patch_projections
 from chiasm_worker.models.base import Family, LoadedModel
 from chiasm_worker.models.digest import digest_weights
 from chiasm_worker.models.gemma3 import Gemma3
@@ -73,19 +75,23 @@ def load_model(path: Path, dtype: torch.dtype, device: torch.device) -> LoadedMo
     config = AutoConfig.from_pretrained(path, local_files_only=True)
     architecture = (config.architectures or ["(none named)"])[0]
     family = find_family(architecture)
-    model = AutoModelForMultimodalLM.from_pretrained(
+    model, loading = AutoModelForMultimodalLM.from_pretrained(
         path,
         dtype=dtype,
         local_files_only=True,
         use_safetensors=True,
+        # So that `check_complete` says it in a sentence.
+        ignore_mismatched_sizes=True,
+        output_loading_info=True,
     )
+    check_complete(path, architecture, loading)
     model = model.to(device).eval().requires_grad_(False)
     processor = AutoProcessor.from_pretrained(path, local_files_only=True)
     processor.chat_template = processor.chat_template or family.default_template
     # Digested before `split` fuses the projections and lets the originals go.
     digests = digest_weights(family.weight_groups(model))
     num_bytes = sum(parameter.nbytes for parameter in model.parameters())
-    decoder, encoder, num_deepstack = family.split(model, config)
+    decoder, encoder, num_deepstack = family.split(with_patch_projections(model), config)
     return LoadedModel(
         family=family,
         architecture=architecture,
@@ -102,6 +108,29 @@ def load_model(path: Path, dtype: torch.dtype, device: torch.device) -> LoadedMo
         digests=digests,
         num_bytes=num_bytes,
     )
+
+
+def check_complete(path: Path, architecture: str, loading: Mapping[str, Collection[Any]]) -> None:
+    """Raise ValueError unless a checkpoint held exactly the tensors of its architecture.
+
+    transformers only logs the difference: it draws random numbers for what is missing or of another
+    shape, and drops what is left over. What is tied to another tensor, or was never more than a
+    buffer, it has taken out of the lists.
+
+    Args:
+        loading: what transformers says of how the loading went.
+    """
+    for what, names in (
+        ("lacks the tensor", loading["missing_keys"]),
+        ("holds a tensor too many,", loading["unexpected_keys"]),
+        ("has another shape for", [name for name, *_ in loading["mismatched_keys"]]),
+    ):
+        if names:
+            raise ValueError(
+                f"The checkpoint in {path} {what} {min(names)!r} (the first of {len(names)}), and "
+                f"so is no {architecture}: its answers would be wrong. Convert or download it "
+                "again."
+            )
 
 
 def eos_token_ids(generation_config: GenerationConfig) -> frozenset[int]:

@@ -30,6 +30,7 @@ from chiasm_worker.kvcache.prefix_cache import find_prefix
 from chiasm_worker.request import FinishReason, Prompt, Request, RequestStatus
 from chiasm_worker.sched.budget import StepBudget, encoder_tokens
 from chiasm_worker.sched.policy import RankedQueue, rank, rank_beside
+from chiasm_worker.sched.refusal import Refusal
 from chiasm_worker.sched.spans import chunk_end, needed_together, whole_prefix_blocks
 
 
@@ -117,6 +118,7 @@ class Scheduler:
         self._waiting = RankedQueue()
         self._running = RankedQueue()
         self._num_arrived = 0
+        self._refusal: Refusal | None = None
         self.counters = SchedulerCounters()
 
     @property
@@ -212,11 +214,17 @@ class Scheduler:
                 request.token_ids.append(tokens[request.request_id])
 
     def abandon(self, batch: ScheduledBatch) -> None:
-        """Undo the promises of a step that failed: outputs never written must not be found."""
+        """Undo the promises of a step that failed, so that its requests may be scheduled again.
+
+        Outputs never written must not be found, and whoever holds one starts over. What else the
+        step would have changed is unchanged: tokens that were not computed are still missing.
+        """
+        lost = {block_id for job in batch.encodes for block_id in job.handle.block_ids}
         for job in batch.encodes:
-            held = job.request.media.pop(job.span_index, None)
-            if held is not None:
-                self._media_cache.take_back(held)
+            self._media_cache.forget(job.handle)
+        for request in list(self._running):
+            if any(not lost.isdisjoint(handle.block_ids) for handle in request.media.values()):
+                self._preempt(request)
 
     def check(self) -> None:
         """Raise InvariantError unless every hold on a block is that of one request's books.
@@ -254,9 +262,15 @@ class Scheduler:
             request = self._waiting.peek()
             if request is None:
                 return
+            if self._refusal is not None and self._refusal.still_holds(request, self._pool):
+                return
             hits = self._attach_prefix(request)
-            if self._place(request, budget, batch) is not Placed.YES:
+            placed = self._place(request, budget, batch)
+            if placed is not Placed.YES:
                 self._give_back(request, was_used=False)
+                if placed is Placed.NO_ROOM:
+                    caching = self._limits.prefix_caching
+                    self._refusal = Refusal.of(request, self._pool, prefix_caching=caching)
                 return
             self.counters.prefix_hit_tokens += hits
             self.counters.prefix_query_tokens += len(request.token_ids)

@@ -1,0 +1,116 @@
+"""`spec.tiers`: where cache blocks go beyond the worker's own memory.
+
+Only the sidecar reaches a tier or holds a credential; the worker passes blocks to it. What each
+field means is said once more, resolved, in chiasm_contract/tiers.py. Must not know: how blocks are
+stored.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import ConfigDict, Field, StringConstraints
+
+from chiasm_contract.api.fields import ApiModel, Quantity, at_least, rule, rules
+
+Hostname = Annotated[
+    str, StringConstraints(max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")
+]
+
+
+class SecretKey(ApiModel):
+    """One key of a Secret in the resource's namespace."""
+
+    name: Annotated[
+        str, StringConstraints(max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")
+    ] = Field(description="Name of the Secret.")
+    key: Annotated[
+        str, StringConstraints(min_length=1, max_length=253, pattern=r"^[-._a-zA-Z0-9]+$")
+    ] = Field(description="Key inside it.")
+
+
+class HostTier(ApiModel):
+    """Blocks in the sidecar's memory: a worker that restarts finds them again."""
+
+    max_bytes: Quantity = Field(
+        description="Memory for blocks; the sidecar's own is not counted.",
+        json_schema_extra=at_least("1Mi"),
+    )
+
+
+class DiskTier(ApiModel):
+    """Blocks on the node's disk, in a volume that lives as long as the pod."""
+
+    max_bytes: Quantity = Field(
+        description="Disk for blocks; the oldest and cheapest go first.",
+        json_schema_extra=at_least("1Mi"),
+    )
+
+
+class ValkeyTier(ApiModel):
+    """Blocks in a Valkey or Redis that all replicas share: a new pod starts warm."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            rule("self.tls || !has(self.caSecret)", "needs tls: true", field=".caSecret"),
+            rule(
+                "has(self.passwordSecret) || self.username == 'default'",
+                "needs passwordSecret",
+                field=".username",
+            ),
+        )
+    )
+
+    host: Hostname = Field(description="Name or address, as pods resolve it.")
+    port: int = Field(default=6379, ge=1, le=65535, description="TCP port.")
+    tls: bool = Field(default=False, description="Speak TLS; without it blocks travel in clear.")
+    ca_secret: SecretKey | None = Field(
+        default=None, description="Authority that signed the server's certificate, as PEM."
+    )
+    username: Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]{1,128}$")] = Field(
+        default="default", description="User of the server's access control list."
+    )
+    password_secret: SecretKey | None = Field(
+        default=None, description="The user's password; a changed one is used without a restart."
+    )
+    key_prefix: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9:_-]{1,64}$")] = Field(
+        default="chiasm", description="What all keys begin with."
+    )
+    ttl_seconds: int = Field(
+        default=86_400,
+        ge=1,
+        le=2_592_000,
+        description="A block that nobody wrote or read for this long goes.",
+    )
+    timeout_milliseconds: int = Field(
+        default=250,
+        ge=1,
+        le=60_000,
+        description="An answer that takes longer is given up, and the block computed again.",
+    )
+
+
+class Tiers(ApiModel):
+    """Where cache blocks go beyond the worker's own memory; nearest first.
+
+    Without engine.prefixCaching only what the vision encoder made is kept.
+    """
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            rule(
+                "has(self.host) || has(self.disk) || has(self.valkey)",
+                "set at least one of host, disk and valkey",
+            )
+        )
+    )
+
+    staging_bytes: Quantity = Field(
+        default="64Mi",
+        description="Shared memory through which blocks pass between worker and sidecar; half of "
+        "it each way.",
+        json_schema_extra=at_least("1Mi"),
+    )
+    host: HostTier | None = None
+    disk: DiskTier | None = None
+    valkey: ValkeyTier | None = None

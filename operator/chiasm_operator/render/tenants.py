@@ -1,0 +1,58 @@
+"""Tenants' Secrets: mounted into the sidecar and nowhere else; the worker learns no key."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from chiasm_contract import names
+from chiasm_contract.tenants import TenantKeys
+
+from chiasm_operator.render.target import Target
+
+KEYS_VOLUME, SERVER_KEY_VOLUME = "tenant-keys", "server-key"
+# Readable by the containers' group, which is the pod's fsGroup.
+_MODE = 0o440
+
+
+def volumes(target: Target) -> list[dict[str, Any]]:
+    """The pod's volumes for both Secrets."""
+    tenants = target.spec.tenants
+    if tenants is None:
+        return []
+    server_key = tenants.server_key_secret
+    items = [{"key": server_key.key, "path": names.SERVER_KEY_FILE}]
+    return [
+        {
+            "name": KEYS_VOLUME,
+            "secret": {"secretName": tenants.keys_secret.name, "defaultMode": _MODE},
+        },
+        {
+            "name": SERVER_KEY_VOLUME,
+            "secret": {"secretName": server_key.name, "defaultMode": _MODE, "items": items},
+        },
+    ]
+
+
+def mounts(target: Target) -> list[dict[str, Any]]:
+    """Where the sidecar finds them. No subPath: such mounts never change."""
+    if target.spec.tenants is None:
+        return []
+    folders = {KEYS_VOLUME: names.TENANT_KEYS_DIR, SERVER_KEY_VOLUME: names.SERVER_KEY_DIR}
+    return [
+        {"name": volume, "mountPath": folder, "readOnly": True}
+        for volume, folder in folders.items()
+    ]
+
+
+def config(target: Target) -> TenantKeys | None:
+    """What `sidecar.json` says of them."""
+    tenants = target.spec.tenants
+    if tenants is None:
+        return None
+    return TenantKeys.model_validate(
+        {
+            "keys_path": names.TENANT_KEYS_DIR,
+            "server_key_path": f"{names.SERVER_KEY_DIR}/{names.SERVER_KEY_FILE}",
+            "required": tenants.required,
+        }
+    )
