@@ -163,7 +163,6 @@ async def measure(folder: Path, rng: random.Random, num_cancels: int) -> dict[st
         "leaked_requests": engine.scheduler.num_running
         + engine.scheduler.num_waiting
         + len(engine._live)
-        + len(engine._samplers)
         + len(service._waiters)
         + service._num_inside,
         "leaked_media_bytes": service._media_room.num_bytes,

@@ -21,6 +21,7 @@ from __future__ import annotations
 import argparse
 import io
 import logging
+import math
 import statistics
 import tempfile
 from pathlib import Path
@@ -119,9 +120,8 @@ def compare(prepared: Prepared, num_requests: int, num_words: int) -> dict[str, 
     static = prepared.engine(**limits)
     spec = static.spec
     scheduler = ReservingScheduler(static.scheduler._limits, static.pool, static.media_cache)
-    scheduler.reserve(
-        spec.blocks_for_tokens(MAX_PER_PROMPT * num_tokens) + MAX_PER_PROMPT * output_blocks
-    )
+    token_blocks = math.ceil(MAX_PER_PROMPT * num_tokens / spec.block_size)
+    scheduler.reserve(token_blocks + MAX_PER_PROMPT * output_blocks)
     static.scheduler = scheduler
     figures["static"] = run(prepared, static, num_requests, num_words)
     figures["static"]["reserved_blocks_per_sequence"] = scheduler.num_reserved_blocks
@@ -134,7 +134,7 @@ def compare(prepared: Prepared, num_requests: int, num_words: int) -> dict[str, 
         raise RuntimeError(f"The budget is smaller than an encoder cache of {reserved} blocks.")
     figures["at_start"] = run(prepared, at_start, num_requests, num_words)
     figures["at_start"]["reserved_blocks"] = reserved
-    blocks = spec.blocks_for_tokens(num_words + MAX_TOKENS)
+    blocks = math.ceil((num_words + MAX_TOKENS) / spec.block_size)
     return {"blocks_per_sequence": blocks, "num_blocks": static.pool.num_blocks, **figures}
 
 

@@ -117,7 +117,7 @@ def tight_engine(prepared: Prepared, asked: list[Conversation], max_tokens: int)
     engine = prepared.engine(max_model_len=longest)
     # What media take beside the tokens.
     beside = max(engine.pool.num_blocks - engine.scheduler.max_blocks(p) for p in prompts)
-    fit = engine.spec.blocks_for_tokens(longest) + beside + 1
+    fit = -(-longest // engine.spec.block_size) + beside + 1
     if engine.pool.allocate(engine.pool.num_blocks - fit) is None:
         raise RuntimeError("The pool is smaller than one request.")
     return engine

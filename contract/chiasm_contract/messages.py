@@ -52,6 +52,9 @@ def too_many_media(kind: MediaKind, count: int, limit: int, param: str) -> Clien
 
 _LENGTH = struct.Struct(">I")
 
+# Reading the head takes time that nobody else gets; media stand behind it.
+MAX_HEAD_BYTES = 16 * 2**20
+
 
 class _Message(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -256,12 +259,18 @@ def encode_request(head: GenerateHead, files: MediaFiles) -> bytes:
 def decode_request(body: bytes) -> tuple[GenerateHead, MediaFiles]:
     """The head and the media of one request body.
 
-    Raises: InvalidRequest when lengths do not add up or a part points nowhere,
-    pydantic.ValidationError (a ValueError) when the head is not a GenerateHead.
+    Raises: InvalidRequest when lengths do not add up or a part points nowhere, RequestTooLarge
+    when the head exceeds MAX_HEAD_BYTES, pydantic.ValidationError (a ValueError) when it is not a
+    GenerateHead.
     """
     if len(body) < _LENGTH.size:
         raise InvalidRequest(f"The request body has {len(body)} bytes; its head needs at least 4.")
     (length,) = _LENGTH.unpack_from(body)
+    if length > MAX_HEAD_BYTES:
+        raise RequestTooLarge(
+            f"The head has {length} bytes; at most {MAX_HEAD_BYTES} are allowed. Send less text.",
+            param="messages",
+        )
     start = _LENGTH.size + length
     if start > len(body):
         raise InvalidRequest(f"The head claims {length} bytes; the body has {len(body)}.")

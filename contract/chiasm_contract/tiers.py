@@ -1,4 +1,4 @@
-"""Where cache blocks go beyond the worker's own memory: what each part is configured with.
+"""Where cache blocks go beyond the worker's own memory, resolved: what each part is told.
 
 The worker knows the block service's socket and nothing else: no path of a tier, no address, no
 credential. Sizes are bytes, times are seconds, and the names say so.

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 from chiasm_contract import messages
-from chiasm_contract.errors import InvalidRequest
+from chiasm_contract.errors import InvalidRequest, RequestTooLarge
 from chiasm_contract.messages import (
     AudioPart,
     ChatMessage,
@@ -110,6 +110,15 @@ def test_a_cut_request_is_refused(data: st.DataObject) -> None:
 def test_malformed_requests_say_what_is_wrong(body: bytes, message: str) -> None:
     with pytest.raises(InvalidRequest, match=message):
         messages.decode_request(body)
+
+
+def test_a_head_that_takes_long_to_read_is_refused_unread() -> None:
+    """The fault: megabytes of text read as JSON while nobody else is served."""
+    length = messages.MAX_HEAD_BYTES + 1
+    body = struct.pack(">I", length) + b"{" * length
+    with pytest.raises(RequestTooLarge, match=f"has {length} bytes; at most 16777216") as caught:
+        messages.decode_request(body)
+    assert caught.value.param == "messages"
 
 
 def test_negative_sizes_are_refused() -> None:

@@ -123,7 +123,7 @@ def test_one_picture_in_several_details(
     engine = model.engine()
     for _ in ("cold and together", "from the cache"):
         assert model.generate(engine, conversations, MAX_TOKENS) == expected(name, stories)
-    assert engine.runner.num_encode_calls == 2  # two pictures, whatever their details
+    assert engine.runner.encoding.num_items == 2  # two pictures, whatever their details
     assert engine.pool.num_used == 0
 
 
@@ -155,7 +155,7 @@ def test_when_blocks_run_out(
     longest = max(len(prompt.token_ids) for prompt in prompts) + MAX_TOKENS
     engine = model.engine(max_model_len=longest)
     largest = max(engine.media_cache.num_blocks(s.item) for p in prompts for s in p.spans)
-    fit = engine.spec.blocks_for_tokens(longest) + largest + 1
+    fit = -(-longest // engine.spec.block_size) + largest + 1
     held = engine.pool.allocate(engine.pool.num_blocks - fit)
     assert held is not None
     assert model.generate(engine, conversations * 2, MAX_TOKENS) == expected(name, stories) * 2
@@ -173,7 +173,7 @@ def test_details_never_share_blocks_of_keys_and_values(
         same_size = Prepared(model, VisionConfig(compression=4, compression_method=method))
         same_size.generate(engine, [ask("What is it?", [a])], 2)
     assert engine.scheduler.counters.prefix_hit_tokens == 0
-    assert engine.runner.num_encode_calls == 1
+    assert engine.runner.encoding.num_items == 1
 
 
 @pytest.mark.parametrize("name", ["qwen3-grouped", "llava-clip-llama"])

@@ -141,7 +141,7 @@ def test_alone_then_from_the_cache(
     reads_at_once = prepared(name).model.decoder.spec.mask is MaskRule.PROMPT
     assert (engine.scheduler.counters.prefix_hit_tokens > 0) is not reads_at_once
     shown = {span.item for c in conversations(name) for span in prepared(name).prompt(c)[0].media}
-    assert engine.runner.num_encode_calls == len(shown)
+    assert engine.runner.encoding.num_items == len(shown)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -191,7 +191,7 @@ def test_when_blocks_run_out(
     prompts = [prepared(name).prompt(c)[0] for c in conversations(name)]
     longest = max(len(prompt.token_ids) for prompt in prompts) + MAX_TOKENS
     largest = max(roomy.pool.num_blocks - roomy.scheduler.max_blocks(p) for p in prompts)
-    fit = roomy.spec.blocks_for_tokens(longest) + largest + 1
+    fit = -(-longest // roomy.spec.block_size) + largest + 1
     engine = prepared(name).engine(
         **limits, kv_cache_bytes=max(2**20, fit * record), max_model_len=longest
     )

@@ -61,7 +61,7 @@ async def test_choices_interleave_and_the_last_brings_the_usage(
     assert texts(alone)[0] == texts(answer)[0]
     assert alone[-1].usage.prompt_tokens == usage.prompt_tokens
     assert worker.state.serving is not None
-    assert worker.state.serving.service.engine.runner.num_encode_calls == 1
+    assert worker.state.serving.service.engine.runner.encoding.num_items == 1
 
 
 @pytest.mark.parametrize("failing", [(1,), (0, 2), (0, 1, 2)], ids=str)

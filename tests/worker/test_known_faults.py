@@ -221,7 +221,7 @@ def test_life_a_repeated_picture_is_held_until_its_last_place(
             engine.step()
             engine.scheduler.check()
         assert list(request.output_token_ids) == want
-        assert engine.runner.num_encode_calls == 2
+        assert engine.runner.encoding.num_items == 2
 
 
 @pytest.mark.parametrize("budget", [1, 2, 3, 5, 64])

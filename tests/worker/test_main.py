@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +18,17 @@ import pytest
 from chiasm_contract.config import EngineLimits, WorkerConfig
 from chiasm_contract.probe import check
 from chiasm_worker.equality import Prepared
-from chiasm_worker.main import device, resolve_limits, run, usable_cores, worthwhile_threads
+from chiasm_worker.main import (
+    device,
+    loading,
+    resolve_limits,
+    run,
+    usable_cores,
+    worthwhile_threads,
+)
+from chiasm_worker.server import WorkerState
+
+from tests.worker.server.running_worker import until
 
 
 def write(folder: Path, **changes: Any) -> Path:
@@ -82,6 +94,52 @@ def test_cores_are_those_that_the_control_group_grants(
     for text, cores in (("max 100000", 8), ("250000 100000", 2), ("50000 100000", 1)):
         limit.write_text(text)
         assert usable_cores() == cores
+
+
+def test_nothing_waits_for_a_model_that_is_being_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The fault: told to stop, the worker first loads the whole model. As the first process of a
+    container it outlives the signal itself, and its answer is all that ends it."""
+    config = WorkerConfig(model_id="m", model_path=Path("/x"), socket_path=tmp_path / "s")
+    is_loading, go_on = threading.Event(), threading.Event()
+
+    def build(_: WorkerConfig) -> None:
+        is_loading.set()
+        assert go_on.wait(120)
+        raise ValueError("too late")
+
+    async def stop_while_loading() -> None:
+        async with loading(WorkerState(config)):
+            await until(is_loading.is_set)
+
+    monkeypatch.setattr("chiasm_worker.main.build", build)
+    worker = threading.Thread(target=asyncio.run, args=(stop_while_loading(),))
+    worker.start()
+    worker.join(60)
+    has_ended = not worker.is_alive()
+    go_on.set()
+    worker.join()
+    assert has_ended
+
+
+@pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT])
+def test_the_process_ends_on_a_signal_while_it_loads(tmp_path: Path, sign: signal.Signals):
+    code = (
+        "import sys, pathlib, time, chiasm_worker.main as m; "
+        "m.build = lambda _: time.sleep(600); m.run(pathlib.Path(sys.argv[1]))"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, str(write(tmp_path))]) as process:
+        try:
+            deadline = time.monotonic() + 120
+            while "503" not in str(check(str(tmp_path / "s"), "/health")):
+                assert process.poll() is None
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+            process.send_signal(sign)
+            assert process.wait(60) == -sign
+        finally:
+            process.kill()
 
 
 def test_the_process_serves_and_ends_on_a_signal(

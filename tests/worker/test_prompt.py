@@ -13,7 +13,7 @@ from chiasm_contract.errors import InvalidRequest
 from chiasm_contract.messages import ChatMessage, ImagePart, TextPart
 from chiasm_worker.equality import Conversation, Prepared, Reference, ask
 from chiasm_worker.models.tiny.qwen_vl import TEMPLATE as QWEN_TEMPLATE
-from chiasm_worker.prompt import PromptBuilder
+from chiasm_worker.prompt import _END_MARK, _MARK, PromptBuilder
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -54,7 +54,9 @@ def test_typed_control_tokens_never_become_control_tokens(
         prompt, _ = model.prompt(ask(text))
         return [t for t in prompt.token_ids if t in special]
 
-    @given(st.lists(st.sampled_from([*SPECIAL[name], "a", " ", "\ue000", "\uf8ff"]), max_size=6))
+    @given(st.lists(st.sampled_from([*SPECIAL[name], "a", " ", _MARK, _END_MARK]), max_size=6))
+    @example([_END_MARK, SPECIAL[name][1], _MARK])
+    @example([_MARK, SPECIAL[name][0], _END_MARK])
     @settings(max_examples=60)
     def check(parts: list[str]) -> None:
         assert controls("".join(parts)) == controls("a")
@@ -219,6 +221,39 @@ def test_pictures_stand_where_the_messages_put_them(
     assert (first.item.num_tokens, second.item.num_tokens) == (8, 4)
     assert first.position_digest != third.position_digest
     assert inputs[0] is inputs[2]
+
+
+def said(text: str) -> ChatMessage:
+    return ChatMessage(role="user", content=(TextPart(text=text),))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_words_that_cannot_fit_are_refused_before_they_cost_anything(
+    name: str, prepared: Callable[[str], Prepared]
+):
+    """The fault: text without bound is rendered twice and tokenised, and only then refused."""
+    builder = PromptBuilder(prepared(name).model)
+    limit = 8 * max(map(len, prepared(name).model.processor.tokenizer.get_vocab()))
+    builder.check_length([said("x" * limit)], 8)
+    builder.check_length([], 8)
+    for messages in ([said("x" * (limit + 1))], [said("x" * limit), said("y")]):
+        with pytest.raises(InvalidRequest, match=f"{limit + 1} characters.* at most {limit}") as e:
+            builder.check_length(messages, 8)
+        assert (e.value.code, e.value.param) == ("context_length_exceeded", "messages")
+
+
+WORDS = st.text(st.sampled_from("thinerÉé\u0301家😀 <|_"))
+
+
+@given(st.lists(WORDS | st.sampled_from(SPECIAL["qwen3-grouped"]), min_size=1, max_size=4))
+@settings(deadline=None, max_examples=60)
+def test_words_that_fit_are_never_refused_for_their_length(
+    prepared: Callable[[str], Prepared], texts: list[str]
+):
+    for name in NAMES:
+        builder = PromptBuilder(prepared(name).model)
+        messages = [ChatMessage(role="user", content=tuple(TextPart(text=t) for t in texts))]
+        builder.check_length(messages, len(builder.build(messages, []).token_ids))
 
 
 def test_what_the_template_refuses_is_the_clients_fault(

@@ -65,11 +65,12 @@ class Generation:
         """
         sampling = head.sampling
         with self._service.admission(sampling.n):
+            engine = self._service.engine
             self._media.check(head.media_parts(), files)
+            self._prompts.check_length(head.messages, engine.limits.max_model_len)
             loop = asyncio.get_running_loop()
             prompt, inputs = await loop.run_in_executor(self._threads, self._prepare, head, files)
             del files  # They would else stay in memory until the answer ends.
-            engine = self._service.engine
             # Without room for one token, asking for one is what says so.
             room = max(1, engine.room(prompt))
             params = sampling_params(sampling, room, engine.model.decoder.spec.vocab_size)

@@ -7,7 +7,9 @@ import logging
 import math
 import os
 import socket
+import threading
 from collections.abc import AsyncIterator
+from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -96,7 +98,7 @@ async def loading(state: WorkerState) -> AsyncIterator[None]:
 async def _load(state: WorkerState) -> None:
     config = state.config
     try:
-        model, engine, identity = await asyncio.to_thread(build, config)
+        model, engine, identity = await asyncio.wrap_future(_build_aside(config))
         num_threads = config.num_threads or worthwhile_threads(model.num_bytes, usable_cores())
         service = EngineService(engine, num_threads, block_client(config, engine, state))
         generation = Generation(config, config.vision, model, service)
@@ -114,6 +116,24 @@ async def _load(state: WorkerState) -> None:
     )
     state.serving = Serving(card, identity, service, generation)
     logger.info("Serving %s with %d cache blocks", config.model_id, engine.pool.num_blocks)
+
+
+def _build_aside(config: WorkerConfig) -> Future[tuple[LoadedModel, Engine, Identity]]:
+    """`build` in a thread that nothing waits for when the worker is told to stop.
+
+    Loading cannot be interrupted and may take minutes, which a pod on its way out does not have.
+    """
+    built: Future[tuple[LoadedModel, Engine, Identity]] = Future()
+
+    def run() -> None:
+        built.set_running_or_notify_cancel()
+        try:
+            built.set_result(build(config))
+        except BaseException as error:
+            built.set_exception(error)
+
+    threading.Thread(target=run, name="load", daemon=True).start()
+    return built
 
 
 def build(config: WorkerConfig) -> tuple[LoadedModel, Engine, Identity]:

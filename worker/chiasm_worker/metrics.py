@@ -33,7 +33,7 @@ VALUES: Mapping[str, Callable[[Engine], float]] = {
     "vllm:num_preemptions_total": lambda e: e.scheduler.counters.num_preemptions,
     "vllm:mm_cache_queries_total": lambda e: e.scheduler.counters.media_queries,
     "vllm:mm_cache_hits_total": lambda e: e.scheduler.counters.media_hits,
-    "chiasm_worker_encode_calls_total": lambda e: e.runner.num_encode_calls,
+    "chiasm_worker_encode_calls_total": lambda e: e.runner.encoding.num_items,
     "chiasm_worker_encoder_batches_total": lambda e: e.runner.encoding.num_batches,
     "chiasm_worker_encoder_seconds_total": lambda e: e.runner.encoding.seconds,
     "chiasm_worker_encoder_rows_total": lambda e: e.runner.encoding.num_rows,

@@ -52,9 +52,30 @@ class PromptBuilder:
         self._written_tokens = re.compile(
             f"{_MARK}(?:{self._control_tokens.pattern}){_END_MARK}|({self._control_tokens.pattern})"
         )
+        self._longest_token = max(map(len, self._tokenizer.get_vocab()))
         self._prefix: list[int] = self._tokenizer.encode("", add_special_tokens=True)
         if self._encode_plain("a", special=True) != self._prefix + self._encode_plain("a"):
             raise ValueError("The tokenizer adds tokens behind a text; such prompts never end.")
+
+    def check_length(self, messages: Sequence[ChatMessage], max_model_len: int) -> None:
+        """Refuse words that cannot fit, however long their tokens are, before they cost anything.
+
+        Raises: InvalidRequest.
+        """
+        num_characters = sum(
+            len(part.text)
+            for message in messages
+            for part in message.content
+            if isinstance(part, TextPart)
+        )
+        limit = max_model_len * self._longest_token
+        if num_characters > limit:
+            raise InvalidRequest(
+                f"The messages have {num_characters} characters; the {max_model_len} tokens that "
+                f"are allowed together hold at most {limit}. Shorten them.",
+                param="messages",
+                code="context_length_exceeded",
+            )
 
     def build(self, messages: Sequence[ChatMessage], placed: Sequence[MediaItem]) -> Prompt:
         """The prompt of a conversation whose media parts are `placed`, in their order.

@@ -78,16 +78,14 @@ class Prompt:
     bidirectional: tuple[tuple[int, int], ...] = ()
     # Media that the text reads by cross-attention instead of among its tokens.
     cross: tuple[CrossSpan, ...] = ()
+    # All media items, however they are read.
+    media: tuple[MediaSpan | CrossSpan, ...] = field(init=False)
     # The position, on every axis, of the first token after the prompt.
     next_position: int = field(init=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "media", self.spans + self.cross)
         object.__setattr__(self, "next_position", int(self.positions.max()) + 1)
-
-    @property
-    def media(self) -> tuple[MediaSpan | CrossSpan, ...]:
-        """All media items, however they are read."""
-        return self.spans + self.cross
 
     @property
     def num_media_tokens(self) -> Counter[str]:
@@ -102,7 +100,7 @@ class Prompt:
     @property
     def num_uncompressed_image_tokens(self) -> int:
         """What the same pictures would take without compression."""
-        saved = (item.encoded.num_tokens - item.num_tokens for item in self._images)
+        saved = (item.num_encoder_tokens - item.num_tokens for item in self._images)
         return self.num_media_tokens["image"] + sum(saved)
 
     @property

@@ -21,6 +21,7 @@ from chiasm_contract.fingerprint import Identity
 from chiasm_contract.messages import (
     EVENT_MEDIA_TYPE,
     INCARNATION_HEADER,
+    MAX_HEAD_BYTES,
     ErrorEvent,
     IdentityReport,
     ModelCard,
@@ -29,7 +30,7 @@ from chiasm_contract.messages import (
 from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import ValidationError
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
@@ -40,7 +41,8 @@ from chiasm_worker.metrics import exposition
 
 logger = logging.getLogger(__name__)
 
-_HEAD_ALLOWANCE_BYTES = 16 * 2**20
+# The status for a client that has gone: nobody reads it.
+_NOBODY = 204
 
 
 @dataclass(slots=True)
@@ -145,7 +147,10 @@ def create_app(state: WorkerState) -> Starlette:
 
     async def generate(request: Request) -> Response:
         serving = state.require()
-        body = await _read_body(request, state.config)
+        try:
+            body = await _read_body(request, state.config)
+        except ClientDisconnect:
+            return Response(status_code=_NOBODY)
         try:
             head, files = decode_request(body)
         except ValidationError as error:
@@ -154,7 +159,7 @@ def create_app(state: WorkerState) -> Starlette:
         del body, files  # Many requests may wait here, each with megabytes of files.
         first = await _first_batch(events, request.receive)
         if first is None:
-            return Response(status_code=204)
+            return Response(status_code=_NOBODY)
         return EventStream(first, events, {INCARNATION_HEADER: state.incarnation})
 
     return Starlette(
@@ -196,7 +201,7 @@ async def _first_batch(events: AsyncGenerator[list[Event]], receive: Receive) ->
 
 
 async def _read_body(request: Request, config: WorkerConfig) -> bytes:
-    limit = config.max_file_bytes + _HEAD_ALLOWANCE_BYTES
+    limit = config.max_file_bytes + MAX_HEAD_BYTES
     parts, size = [], 0
     async for part in request.stream():
         size += len(part)

@@ -2,7 +2,8 @@
 
 Kubernetes wants a *structural* schema: no $ref, no additionalProperties beside properties, no
 null. Objects whose fields all have defaults get them as a default of their own, so that the stored
-resource shows what is in force (`{}` would do, but CEL rules are checked on defaults too).
+resource shows what is in force (`{}` would do, but CEL rules are checked on defaults too); those
+that are off when absent (`| None = None`) get none.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ def structural(node: Mapping[str, Any], definitions: Mapping[str, Any]) -> Schem
     }
     if "const" in schema:
         schema["enum"] = [schema.pop("const")]
-    if schema.get("default", ...) is None:
+    is_off_when_absent = schema.get("default", ...) is None
+    if is_off_when_absent:
         del schema["default"]
     extra = schema.pop("additionalProperties", None)
     if "properties" in schema:
@@ -48,7 +50,7 @@ def structural(node: Mapping[str, Any], definitions: Mapping[str, Any]) -> Schem
             name: structural(child, definitions) for name, child in schema["properties"].items()
         }
         schema.pop("default", None)
-        if not schema.get("required"):
+        if not is_off_when_absent and not schema.get("required"):
             schema["default"] = {
                 name: child["default"]
                 for name, child in schema["properties"].items()
@@ -73,16 +75,9 @@ def _root() -> Schema:
     properties["kind"] = {"type": "string"}
     properties["metadata"] = {"type": "object"}
     _without_default(properties["status"])
-    for source in ("path", "image"):
-        _source(root)["properties"][source].pop("default", None)
+    properties["spec"]["properties"]["model"]["properties"]["source"].pop("default", None)
     root["required"] = ["spec"]
     return root
-
-
-def _source(root: Schema) -> Schema:
-    found: Schema = root["properties"]["spec"]["properties"]["model"]["properties"]["source"]
-    found.pop("default", None)
-    return found
 
 
 def _without_default(schema: Schema) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
@@ -177,6 +178,24 @@ def test_new_vectors_land_in_their_slots():
     assert torch.equal(kv[2, 1, :, 3], new[0])
     assert torch.equal(kv[1, 1, :, 0], new[1])
     assert kv.count_nonzero() == new.numel()
+
+
+def test_a_step_looks_at_a_pictures_blocks_not_at_each_of_its_vectors():
+    """The fault: Python work for thousands of vectors in each step that decodes one token."""
+
+    class Counted(tuple[int, ...]):
+        num_reads = 0
+
+        def __getitem__(self, index: Any) -> Any:
+            Counted.num_reads += 1
+            return super().__getitem__(index)
+
+    cross = torch.zeros(100, 1, 2, 64, KV_HEADS, HEAD_DIM)
+    sources = tuple(CrossSource(Counted(range(26)), 1601, 1601, 0, 10**9) for _ in range(4))
+    chunk = SequenceChunk(30, 1, [0] * 8, (), sources)
+    ReferenceAttention(torch.zeros(1, 1, 2, BLOCK, KV_HEADS, HEAD_DIM), cross).begin([chunk])
+    # Making a tensor of a sequence reads it a few times.
+    assert Counted.num_reads < 4 * 26 * 8 < 4 * 1601
 
 
 @pytest.mark.parametrize("seed", range(12))

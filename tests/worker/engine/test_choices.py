@@ -47,17 +47,33 @@ def outputs(choices: list[Request]) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("chunk", [7, 512])
+@pytest.mark.parametrize(
+    ("name", "shares"),
+    [
+        ("qwen3-grouped", True),
+        ("gemma3-narrow-window", True),
+        ("mllama-llama3-rope", True),
+        # One span in which every token sees every other: no prefix of it can be shared.
+        ("paligemma2-window", False),
+    ],
+)
 def test_the_prompt_is_computed_once_and_its_pictures_are_encoded_once(
-    chunk: int, model: Prepared, conversation: Conversation
+    name: str,
+    shares: bool,
+    chunk: int,
+    prepared: Callable[[str], Prepared],
+    conversation: Conversation,
 ):
+    model = prepared(name)
     engine = model.engine(max_num_batched_tokens=chunk)
-    choices = add(model, engine, conversation, 4)
+    choices = add(model, engine, conversation, 4, ignore_eos=True)
     finish(engine)
     num_prompt, size = choices[0].num_prompt_tokens, engine.spec.block_size
-    tail = num_prompt - (num_prompt - 1) // size * size
-    assert num_prompt > 3 * size
-    assert engine.totals.step_tokens == num_prompt + 3 * tail + 4 * 11
-    assert engine.runner.num_encode_calls == 2
+    shared = (num_prompt - 1) // size * size if shares else 0
+    assert num_prompt > 2 * size
+    assert [choice.num_cached_tokens for choice in choices] == [0, shared, shared, shared]
+    assert engine.totals.step_tokens == num_prompt + 3 * (num_prompt - shared) + 4 * 11
+    assert engine.runner.encoding.num_items == 2
     assert engine.totals.prompt_tokens == num_prompt
     assert engine.totals.generation_tokens == 4 * 12
 
@@ -83,7 +99,7 @@ def test_choices_start_before_later_arrivals(model: Prepared, conversation: Conv
     started = dict.fromkeys(progress.request_id for progress in finish(engine))
     assert [name for name in started if name != "late0"][:4] == ["c0", "c1", "c2", "c3"]
     assert choices[3].num_cached_tokens == choices[1].num_cached_tokens
-    assert engine.runner.num_encode_calls == 2
+    assert engine.runner.encoding.num_items == 2
 
 
 def test_a_choice_says_in_company_what_it_says_alone(model: Prepared, conversation: Conversation):
@@ -121,7 +137,7 @@ def test_choices_of_a_first_token_only(model: Prepared, conversation: Conversati
     choices = add(model, engine, conversation, 3, max_tokens=1)
     finish(engine)
     assert [choice.num_output_tokens for choice in choices] == [1, 1, 1]
-    assert engine.runner.num_encode_calls == 2
+    assert engine.runner.encoding.num_items == 2
 
 
 @pytest.mark.parametrize("steps", [0, 1, 3, 6])
@@ -152,7 +168,7 @@ def test_another_choice_leads_when_the_first_ends_early(
         finish(engine)
         left = [i for i in range(3) if f"c{i}" != early]
         assert [outputs(choices)[i] for i in left] == [said[i] for i in left]
-        assert engine.runner.num_encode_calls == 2
+        assert engine.runner.encoding.num_items == 2
 
 
 def test_a_step_that_fails_under_the_first_choice_does_not_strand_the_others(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -130,7 +131,25 @@ def test_bytes_that_the_stream_cannot_place_do_not_end_the_answer(byte_fallback:
     assert "".join(parts).endswith("tin the")
 
 
-@given(token_ids=st.lists(st.sampled_from([0x3A, 0x92, 0xC2, 0xDD, 256, 257, 258]), max_size=20))
-def test_any_bytes_can_be_pushed(token_ids: list[int], byte_fallback: Any):
-    for part in deltas(byte_fallback, token_ids, ["never"]):
-        part.encode()
+WORDS = {256: "the", 257: "tin"}
+
+
+@given(token_ids=st.lists(st.sampled_from([0x3A, 0x92, 0xC2, 0xDD, *WORDS, 258]), max_size=20))
+def test_words_survive_any_bytes_between_them(token_ids: list[int], byte_fallback: Any):
+    """The faults: an answer that bytes end, or words that go down with the bytes beside them."""
+    text = "".join(deltas(byte_fallback, token_ids, ["never"]))
+    text.encode()
+    assert re.findall("the|tin", text) == [WORDS[i] for i in token_ids if i in WORDS]
+    whole = byte_fallback.decode(token_ids, skip_special_tokens=True)
+    if "\ufffd" not in whole:
+        assert text == whole
+
+
+CHARACTERS = st.sampled_from(["the ", "tin", ":", "é", "家", "😀", " "])
+
+
+@given(parts=st.lists(CHARACTERS, max_size=12))
+def test_bytes_that_are_characters_are_the_decoded_answer(parts: list[str], byte_fallback: Any):
+    token_ids = [i for part in parts for i in ([257] if part == "tin" else part.encode())]
+    text = "".join(deltas(byte_fallback, token_ids))
+    assert text == byte_fallback.decode(token_ids, skip_special_tokens=True)

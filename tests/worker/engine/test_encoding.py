@@ -106,10 +106,10 @@ def test_one_picture_in_many_files_and_places_at_once_is_encoded_once(
         model.add(engine, f"r{i}", ask(f"{i}", [each, files[0]]), SamplingParams(4))
     engine.step()
     assert engine.scheduler.num_running == len(files)
-    assert engine.runner.num_encode_calls == 1
+    assert engine.runner.encoding.num_items == 1
     while engine.has_requests:
         engine.step()
-    assert engine.runner.num_encode_calls == 1
+    assert engine.runner.encoding.num_items == 1
 
 
 def test_costs_are_learned_from_what_runs(

@@ -133,11 +133,14 @@ def test_a_stop_token_says_so(model: Prepared):
 
 
 def test_logprobs_are_those_of_the_greedy_choice(model: Prepared):
-    for progress in run(model, model.engine(), ask("hello"), num_logprobs=3):
-        for token in progress.shown:
-            assert token.logprobs is not None
-            assert token.logprobs.top_ids[0] == token.token_id
-            assert token.logprobs.logprob == token.logprobs.top_logprobs[0] <= 0
+    progress = run(model, model.engine(), ask("hello"), num_logprobs=3)
+    shown = [token for each in progress for token in each.shown]
+    assert [token.token_id for token in shown] == [each.token_id for each in progress]
+    assert len(shown) == 12
+    for token in shown:
+        assert token.logprobs is not None
+        assert token.logprobs.top_ids[0] == token.token_id
+        assert token.logprobs.logprob == token.logprobs.top_logprobs[0] <= 0
 
 
 def test_too_long_is_the_clients_fault(model: Prepared):
@@ -197,7 +200,7 @@ def test_a_batch_that_fails_fails_its_requests_and_nothing_else(
     assert (engine.pool.num_used, engine.pool.num_cached, engine.totals.failed) == (0, 0, 1)
     monkeypatch.undo()
     assert run(model, engine, ask("hello", [picture(1)]))[-1].finish_reason is FinishReason.LENGTH
-    assert engine.runner.num_encode_calls == 1
+    assert engine.runner.encoding.num_items == 1
 
 
 @pytest.mark.parametrize("beside", [(64, 48), (120, 60)], ids=["same shape", "other shape"])
@@ -309,5 +312,4 @@ def test_after_random_aborts_no_block_is_held(
     assert engine.pool.num_used == 0
     assert engine.pool.num_free + engine.pool.num_cached == engine.pool.num_blocks
     assert not engine._live
-    assert not engine._samplers
-    assert engine.runner.num_encode_calls == len(pictures)
+    assert engine.runner.encoding.num_items == len(pictures)

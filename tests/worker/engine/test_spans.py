@@ -59,7 +59,7 @@ def test_a_picture_is_encoded_once_for_all_questions(
     model, engine = prepared(name), prepared(name).engine()
     for text in ("One?", "Quite another question?", "One?"):
         answer(model, engine, ask(text, [picture(1)]))
-    assert engine.runner.num_encode_calls == 1
+    assert engine.runner.encoding.num_items == 1
     assert engine.pool.num_used == 0
 
 

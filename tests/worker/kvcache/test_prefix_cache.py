@@ -107,6 +107,12 @@ def test_a_picture_later_in_the_prompt_leaves_the_blocks_before_it_alone():
     assert hits(filled(TOKENS, (late,)), TOKENS) == [0, 1]
 
 
+def test_the_encoder_computes_what_compression_leaves_out():
+    pooled = replace(ITEM, num_tokens=2, compression=Compression("mean", 1, 4, (1, 2, 3), (2, 2)))
+    assert (ITEM.num_encoder_tokens, pooled.num_encoder_tokens) == (6, 6)
+    assert ITEM.encoded == pooled.encoded == ITEM
+
+
 def test_encoder_outputs_are_found_by_picture_not_by_place():
     first = media_contents(ROOT, ITEM, 2)
     assert first == media_contents(ROOT, ITEM, 2)

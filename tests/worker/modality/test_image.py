@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
 import struct
+import tracemalloc
 import zlib
 from typing import Any
 
@@ -12,7 +14,7 @@ import numpy as np
 import pytest
 from chiasm_contract.config import ImageLimits
 from chiasm_contract.errors import ClientFault, InvalidRequest, RequestTooLarge
-from chiasm_worker.modality.image import decode_image
+from chiasm_worker.modality.image import STRIP_ROWS, decode_image
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
@@ -186,6 +188,34 @@ def test_a_sliver_is_refused():
     with pytest.raises(InvalidRequest, match="one side may be at most 200 times the other"):
         decode_image(encoded(Image.new("RGB", (402, 2))), LIMITS)
     assert seen(encoded(Image.new("RGB", (400, 2)))).shape == (2, 400, 3)
+
+
+@pytest.mark.parametrize(("kind", "mode", "num_images"), [
+    ("PNG", "RGB", 1), ("JPEG", "RGB", 1), ("PNG", "L", 2),
+])  # fmt: skip
+def test_pixels_are_copied_only_where_they_change(kind: str, mode: str, num_images: int):
+    """The fault: a picture several times in memory on its way to its digest."""
+    data = encoded(Image.new(mode, (500, 400)), kind)
+    num_bytes = 500 * 400 * 3
+    seen(data)
+    before = Image.core.get_stats()["new_count"]
+    tracemalloc.start()
+    try:
+        decode_image(data, LIMITS)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    num_strips = -(-400 // STRIP_ROWS)
+    assert Image.core.get_stats()["new_count"] - before == num_images + num_strips
+    # What Pillow keeps itself is not traced; beside it a strip or two lie ready for the digest.
+    assert peak < num_bytes / 2
+
+
+def test_the_digest_is_that_of_all_pixels_in_order():
+    pixels = np.random.default_rng(0).integers(0, 256, (3 * STRIP_ROWS + 5, 7, 3), dtype=np.uint8)
+    image = decode_image(encoded(Image.fromarray(pixels)), LIMITS)
+    head = b"chiasm.image.rgb8.v1" + struct.pack("<II", 7, len(pixels))
+    assert image.digest == hashlib.sha256(head + pixels.tobytes()).digest()
 
 
 @given(st.data())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from chiasm_worker.kvcache.rebuild_cost import BlockKind
 from chiasm_worker.request import FinishReason, Request
-from chiasm_worker.sched.budget import encoder_tokens
 from chiasm_worker.sched.policy import PLACES_PER_PRIORITY
 from chiasm_worker.sched.scheduler import ScheduledBatch, Scheduler
 from hypothesis import given, settings
@@ -15,7 +14,7 @@ from tests.worker.sched.conftest import compute, record, request, scheduler, sha
 
 
 def num_encoder_tokens(batch: ScheduledBatch) -> int:
-    return sum(encoder_tokens(job.handle.item) for job in batch.encodes)
+    return sum(job.handle.item.num_encoder_tokens for job in batch.encodes)
 
 
 def test_a_prompt_that_came_first_does_not_stop_those_that_decode():
@@ -186,7 +185,7 @@ class LoadMachine(RuleBasedStateMachine):
         self.alive = [r for r in self.alive if r.finish_reason is None]
         limits = self.sched._limits
         assert 0 < batch.num_tokens <= limits.max_num_batched_tokens
-        encoded = [encoder_tokens(job.handle.item) for job in batch.encodes]
+        encoded = [job.handle.item.num_encoder_tokens for job in batch.encodes]
         assert sum(encoded) <= limits.max_num_encoder_tokens or len(encoded) == 1
         assert len({job.handle.block_ids for job in batch.encodes}) == len(batch.encodes)
         if len(decoding) <= limits.max_num_batched_tokens:

@@ -19,7 +19,8 @@ def arrived(number: int, priority: int = 0) -> Request:
 
 def test_requests_come_in_the_order_of_their_ranks_wherever_they_were():
     a, b, c = (arrived(number) for number in range(3))
-    queue = RankedQueue([c])
+    queue = RankedQueue()
+    queue.add(c)
     queue.add(a)
     queue.add(b)
     assert (queue.peek(), queue.last(), len(queue)) == (a, c, 3)
@@ -33,7 +34,9 @@ def test_requests_come_in_the_order_of_their_ranks_wherever_they_were():
 
 
 def test_a_lower_priority_is_served_earlier():
-    queue = RankedQueue([arrived(0, 1), arrived(1), arrived(2, -1)])
+    queue = RankedQueue()
+    for request in (arrived(0, 1), arrived(1), arrived(2, -1)):
+        queue.add(request)
     assert [request.request_id for request in queue] == ["r2", "r1", "r0"]
 
 

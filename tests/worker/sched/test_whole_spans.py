@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from chiasm_worker.kvcache.block_table import BlockTable
 from chiasm_worker.kvcache.media_cache import MediaCache
 from chiasm_worker.kvcache.prefix_cache import (
     CacheScope,
+    Compression,
     ContentChain,
     CrossSpan,
     MediaIdentity,
@@ -118,6 +120,24 @@ def test_pictures_of_one_span_need_room_at_the_same_time(num_blocks: int, fits: 
 def test_one_picture_shown_twice_in_a_span_needs_room_once():
     twice = request("a", 14, ((0, 14),), ((0, 5, 1), (5, 5, 1)))
     assert scheduler(6).fits(twice)
+
+
+def test_one_picture_in_two_details_in_a_span_needs_room_once():
+    """The fault: answered 413, though its one encoder output fits."""
+    pooled = Compression("mean", 1, 4, token_grid=(1, 1, 8), window=(1, 4))
+    whole, less = picture(1, 8), replace(picture(1, 8), num_tokens=2, compression=pooled)
+    media = (MediaSpan(whole, 0, b"p" * 32), MediaSpan(less, 8, b"p" * 32))
+    a = request("a", 14, ((0, 14),))
+    a.prompt = replace(a.prompt, spans=media)
+    a.chain = ContentChain(ROOT, BLOCK, media, a.prompt.bidirectional)
+    # 16 tokens in 4 blocks, one output in 2.
+    sched = scheduler(6)
+    assert sched.fits(a)
+    sched.add(a)
+    assert len(compute(sched).encodes) == 1
+    while sched.has_requests:
+        compute(sched)
+    assert a.num_output_tokens == 2
 
 
 def test_a_hit_inside_a_span_rolls_back_to_before_it():

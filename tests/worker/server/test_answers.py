@@ -122,6 +122,16 @@ async def test_client_faults_are_4xx_before_the_first_event(
     )  # fmt: skip
 
 
+async def test_text_without_bound_is_refused_before_it_is_rendered(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+):
+    assert worker.state.serving is not None
+    monkeypatch.setattr(worker.state.serving.generation._prompts, "build", None)
+    response = await worker.generate("x" * 100_000)
+    assert (response.status_code, response.json()["code"]) == (400, "context_length_exceeded")
+    assert "have 100000 characters; the 512 tokens" in response.json()["message"]
+
+
 async def test_videos_are_answered_and_counted(config: WorkerConfig, picture: Callable[..., bytes]):
     clips = (write_clip(1), write_clip(2, size=(64, 96)))
     videos = VideoLimits(max_per_prompt=2, max_bytes=40_000)

@@ -164,3 +164,23 @@ async def test_a_request_that_comes_when_the_engine_has_stopped_does_not_wait(wo
         with pytest.raises(Unavailable, match="engine stopped"):
             await anext(late)
     assert not serving.service._waiters
+
+
+@pytest.mark.parametrize("num_sent", [0, 1, 5000], ids="{} bytes".format)
+async def test_a_client_that_leaves_while_its_body_arrives_is_no_bug(
+    num_sent: int, worker: Worker, caplog: pytest.LogCaptureFixture
+):
+    """The fault: a traceback in the log for everyone whose connection breaks."""
+    content = body("hello " * 1000)
+    _, writer = await asyncio.open_unix_connection(str(worker.state.config.socket_path))
+    length = f"Content-Length: {len(content)}"
+    writer.write(f"POST /generate HTTP/1.1\r\nHost: w\r\n{length}\r\n\r\n".encode())
+    writer.write(content[:num_sent])
+    await writer.drain()
+    tasks = worker.server.server_state.tasks
+    await until(lambda: bool(tasks))
+    writer.close()
+    await until(lambda: not tasks)
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+    assert worker.state.serving is not None
+    assert worker.state.serving.service._num_inside == 0

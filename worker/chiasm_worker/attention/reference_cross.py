@@ -56,12 +56,13 @@ class _Reader:
     """One request's rows and the items that they read."""
 
     def __init__(self, chunk: SequenceChunk, block_size: int, device: torch.device) -> None:
-        places = [
-            (source.block_ids[i // block_size], i % block_size)
-            for source in chunk.cross
-            for i in range(source.num_vectors)
-        ]
-        self._blocks, self._offsets = torch.tensor(places, device=device).unbind(1)
+        blocks, offsets = [], []
+        for source in chunk.cross:
+            vectors = torch.arange(source.num_vectors, device=device)
+            ids = torch.tensor(source.block_ids, device=device)
+            blocks.append(ids[vectors // block_size])
+            offsets.append(vectors % block_size)
+        self._blocks, self._offsets = torch.cat(blocks), torch.cat(offsets)
         tokens = torch.arange(chunk.num_computed_tokens, chunk.seq_len, device=device)[:, None]
         masks = []
         for source in chunk.cross:

@@ -5,6 +5,9 @@ the prompt's blocks in the prefix cache while the first still holds them. They s
 reference; what each computes itself is the prompt's last, incomplete block and its own answer. When
 a leader ends before that (aborted, failed), the next choice leads.
 
+Where every token of a prompt sees every other (PaliGemma), no prefix of it can be shared: there
+each choice computes the prompt, later than it could, and only its pictures are encoded once.
+
 Must not know: the scheduler, what a request computes.
 """
 

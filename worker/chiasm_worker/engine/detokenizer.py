@@ -3,6 +3,9 @@
 Text is held back while a UTF-8 character is incomplete and while it could be the beginning of a
 stop string. What was sent is never taken back: all deltas together are the decoded answer, cut
 before the stop string that was complete first (of several, the one that began first), or behind it.
+One thing may differ: a run of byte tokens that is not UTF-8. Some tokenizers turn each byte of such
+a run into a replacement character, also those that were a character before the bad one came; what
+was sent of the run stays, and the rest of it may be missing. Words beside it are all there.
 
 Must not know: the engine, HTTP.
 """

@@ -19,7 +19,6 @@ import torch
 from chiasm_worker.engine.arena import Arena
 from chiasm_worker.kvcache.rebuild_cost import RebuildCosts
 from chiasm_worker.models.base import BatchingEncoder, EncodedBatch, LoadedModel
-from chiasm_worker.sched.budget import encoder_tokens
 from chiasm_worker.sched.scheduler import EncodeJob
 
 logger = logging.getLogger(__name__)
@@ -110,7 +109,7 @@ class Encoding:
                 )
             self._arena.write_media(job.handle.block_ids, features)
         seconds = self._now() - started
-        num_tokens = sum(encoder_tokens(job.handle.item) for job in batch)
+        num_tokens = sum(job.handle.item.num_encoder_tokens for job in batch)
         self._costs.observe_encode(batch[0].handle.item.modality, num_tokens, seconds)
         self.num_items += len(batch)
         self.num_batches += 1

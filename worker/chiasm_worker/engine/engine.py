@@ -91,6 +91,7 @@ class _Live:
     request: Request
     inputs: Sequence[EncoderInputs]
     answer: Answer
+    sampler: RowSampler
 
 
 class Engine:
@@ -117,12 +118,11 @@ class Engine:
         self.spec = cache_spec(model, limits)
         self.pool = BlockPool(self.spec.num_blocks(limits.kv_cache_bytes))
         check_limits(limits, self.spec, self.pool.num_blocks)
-        width = model.decoder.spec.hidden_size * (1 + model.num_deepstack)
         num_cross = len(model.decoder.spec.cross_layers)
         self.media_cache = MediaCache(
             self.pool,
             self.spec,
-            width * model.dtype.itemsize,
+            model.media_width * model.dtype.itemsize,
             self.spec.cross_vectors(num_cross) if num_cross else 0,
         )
         arena = Arena(self.spec, self.pool.num_blocks, model.dtype, model.device, num_cross)
@@ -149,7 +149,6 @@ class Engine:
         self._root = root
         self._tokenizer: Any = model.processor.tokenizer
         self._live: dict[str, _Live] = {}
-        self._samplers: dict[str, RowSampler] = {}
         self._held = HeldChoices()
 
     @property
@@ -228,11 +227,9 @@ class Engine:
             others: further choices for the same prompt; they start when it has been computed.
         """
         choices = (request, *others)
-        live = {c.request_id: _Live(c, inputs, self._answer(c)) for c in choices}
-        samplers = {c.request_id: self._sampler(c) for c in choices}
+        live = {c.request_id: _Live(c, inputs, self._answer(c), self._sampler(c)) for c in choices}
         # From here on nothing can fail: a request is known everywhere or nowhere.
         self._live.update(live)
-        self._samplers.update(samplers)
         self._held.hold(request, others)
         self.scheduler.add(request)
 
@@ -269,13 +266,15 @@ class Engine:
         """
         started = time.perf_counter()
         batch = self.scheduler.schedule()
-        media = {
-            chunk.request.request_id: self._live[chunk.request.request_id].inputs
-            for chunk in batch.chunks
-        }
+        sampling = [chunk.request.request_id for chunk in batch.chunks if chunk.samples]
+        encoding = [job.request.request_id for job in batch.encodes]
         before_model, encoder_seconds = time.perf_counter(), self.runner.encoding.seconds
         try:
-            sampled = self.runner.run(batch, self._samplers, media)
+            sampled = self.runner.run(
+                batch,
+                {request_id: self._live[request_id].sampler for request_id in sampling},
+                {request_id: self._live[request_id].inputs for request_id in encoding},
+            )
         except Exception as error:
             logger.exception("A step with %d requests failed", len(batch.chunks))
             return self._fail(batch, error)
@@ -349,7 +348,7 @@ class Engine:
             successor = self._held.succeed(request)
             if successor is not None:
                 self.scheduler.add(successor, beside=request)
-        del self._live[request.request_id], self._samplers[request.request_id]
+        del self._live[request.request_id]
         if self.tiers is not None:
             self.tiers.end(request)
         usage = RequestUsage(

@@ -33,12 +33,6 @@ class Runner:
         self.encoding = Encoding(model, arena, costs)
         self._arena = arena
         self._attention = attention
-        self._width = model.decoder.spec.hidden_size * (1 + model.num_deepstack)
-
-    @property
-    def num_encode_calls(self) -> int:
-        """Media items that went through the encoder."""
-        return self.encoding.num_items
 
     @torch.inference_mode()
     def run(
@@ -51,8 +45,8 @@ class Runner:
 
         Args:
             batch: what to compute.
-            samplers: request id -> how it chooses.
-            media: request id -> encoder inputs of its media spans.
+            samplers: request id -> how it chooses, of those whose chunk samples.
+            media: request id -> encoder inputs of its media spans, of those with an item to encode.
         """
         self.encoding.run(batch.encodes, media)
         device = self._model.device
@@ -107,7 +101,9 @@ class Runner:
     def _read(self, request: Request, span_index: int) -> torch.Tensor:
         """A span's rows: the stored output, made fewer by the span's own compression."""
         handle = request.media[span_index]
-        output = self._arena.read_media(handle.block_ids, handle.item.num_tokens, self._width)
+        output = self._arena.read_media(
+            handle.block_ids, handle.item.num_tokens, self._model.media_width
+        )
         how = request.prompt.spans[span_index].item.compression
         if how is None:
             return output

@@ -126,7 +126,8 @@ class EngineService:
             yield
         finally:
             self._num_inside -= num_choices
-            self._mean_seconds += 0.1 * (self._loop.time() - started - self._mean_seconds)
+        # Not reached by what was refused or given up: it says nothing of how long answers take.
+        self._mean_seconds += 0.1 * (self._loop.time() - started - self._mean_seconds)
 
     @contextmanager
     def media(self, inputs: Sequence[EncoderInputs]) -> Iterator[None]:

@@ -51,7 +51,7 @@ class MediaCache:
 
     def num_blocks(self, item: MediaIdentity) -> int:
         """Blocks that the item's encoder output needs."""
-        num_vectors = item.encoded.num_tokens
+        num_vectors = item.num_encoder_tokens
         if self._vectors_per_block:
             return -(-num_vectors // self._vectors_per_block)
         return self._spec.blocks_for_bytes(num_vectors * self._bytes_per_token)

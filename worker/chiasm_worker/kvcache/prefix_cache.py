@@ -64,11 +64,16 @@ class MediaIdentity:
         return 1 if self.compression is None else self.compression.ratio
 
     @property
+    def num_encoder_tokens(self) -> int:
+        """Tokens that the encoder makes of it, before they are compressed."""
+        return self.num_tokens if self.compression is None else self.compression.num_encoder_tokens
+
+    @property
     def encoded(self) -> MediaIdentity:
         """The same item before compression: what the encoder's output is stored as."""
         if self.compression is None:
             return self
-        return replace(self, num_tokens=self.compression.num_encoder_tokens, compression=None)
+        return replace(self, num_tokens=self.num_encoder_tokens, compression=None)
 
 
 @dataclass(frozen=True, slots=True)

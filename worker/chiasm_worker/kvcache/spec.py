@@ -79,10 +79,6 @@ class KVCacheSpec:
             )
         return count
 
-    def blocks_for_tokens(self, num_tokens: int) -> int:
-        """Blocks that hold the K and V of so many tokens."""
-        return -(-num_tokens // self.block_size)
-
     def blocks_for_bytes(self, num_bytes: int) -> int:
         """Blocks whose payloads hold so many bytes of encoder output."""
         return -(-num_bytes // self.payload_bytes)

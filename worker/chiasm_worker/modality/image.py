@@ -26,6 +26,7 @@ from PIL import Image, ImageOps
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
 # Beyond it processors refuse what they are given, pictures and frames alike.
 MAX_ASPECT_RATIO = 200
+STRIP_ROWS = 64
 _TAG = b"chiasm.image.rgb8.v1"
 _NEEDS_FLATTENING = ("RGBA", "LA", "PA", "RGBa", "La")
 
@@ -68,8 +69,7 @@ def decode_image(data: bytes, limits: ImageLimits, index: int = 0) -> CanonicalI
             f"{', '.join(FORMATS)}. Send the whole file.",
             param=param,
         ) from None
-    size = struct.pack("<II", *canonical.size)
-    return CanonicalImage(canonical, hashlib.sha256(_TAG + size + canonical.tobytes()).digest())
+    return CanonicalImage(canonical, _digest(canonical))
 
 
 def _check_size(size: tuple[int, int], limits: ImageLimits, name: str, param: str) -> None:
@@ -88,9 +88,20 @@ def _check_size(size: tuple[int, int], limits: ImageLimits, name: str, param: st
         )
 
 
+def _digest(canonical: Image.Image) -> bytes:
+    """Of the size and the pixels row by row; in strips, because Pillow keeps four bytes a pixel."""
+    width, height = canonical.size
+    digest = hashlib.sha256(_TAG + struct.pack("<II", width, height))
+    for top in range(0, height, STRIP_ROWS):
+        strip = canonical.crop((0, top, width, min(height, top + STRIP_ROWS)))
+        digest.update(strip.tobytes())
+    return digest.digest()
+
+
 def _canonical(image: Image.Image) -> Image.Image:
-    """What a person would see, as 8-bit RGB."""
-    upright = ImageOps.exif_transpose(image)
+    """What a person would see, as 8-bit RGB; `image` itself where that is what it shows."""
+    ImageOps.exif_transpose(image, in_place=True)
+    upright = image
     if upright.mode.startswith("I;16") or upright.mode == "I":
         # Pillow's own conversion would clip everything above 255 to white.
         wide = np.asarray(upright).astype(np.uint32)
@@ -101,4 +112,4 @@ def _canonical(image: Image.Image) -> Image.Image:
         picture = upright.convert("RGBA")
         white = Image.new("RGBA", picture.size, (255, 255, 255, 255))
         upright = Image.alpha_composite(white, picture)
-    return upright.convert("RGB")
+    return upright if upright.mode == "RGB" else upright.convert("RGB")

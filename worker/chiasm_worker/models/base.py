@@ -230,3 +230,8 @@ class LoadedModel:
     device: torch.device
     digests: WeightDigests
     num_bytes: int
+
+    @property
+    def media_width(self) -> int:
+        """Numbers in a row of features: those of a token, once more for each DeepStack level."""
+        return self.decoder.spec.hidden_size * (1 + self.num_deepstack)

@@ -11,13 +11,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from chiasm_worker.kvcache.prefix_cache import MediaIdentity
-
-
-def encoder_tokens(item: MediaIdentity) -> int:
-    """Tokens that the encoder makes of an item, before they are compressed."""
-    return item.encoded.num_tokens
-
 
 @dataclass(slots=True)
 class StepBudget:

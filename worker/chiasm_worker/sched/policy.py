@@ -11,7 +11,7 @@ Must not know: blocks, torch.
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from chiasm_contract.messages import PLACES_PER_PRIORITY
 
@@ -33,8 +33,8 @@ def rank_beside(other: Rank, arrival: int) -> Rank:
 class RankedQueue:
     """Requests in the order of their ranks; a preempted one gets its old place back."""
 
-    def __init__(self, requests: Iterable[Request] = ()) -> None:
-        self._requests = sorted(requests, key=_rank)
+    def __init__(self) -> None:
+        self._requests: list[Request] = []
 
     def __len__(self) -> int:
         return len(self._requests)

@@ -28,7 +28,7 @@ from chiasm_worker.kvcache.block_pool import BlockPool
 from chiasm_worker.kvcache.media_cache import MediaCache, MediaHandle
 from chiasm_worker.kvcache.prefix_cache import find_prefix
 from chiasm_worker.request import FinishReason, Prompt, Request, RequestStatus
-from chiasm_worker.sched.budget import StepBudget, encoder_tokens
+from chiasm_worker.sched.budget import StepBudget
 from chiasm_worker.sched.policy import RankedQueue, rank, rank_beside
 from chiasm_worker.sched.refusal import Refusal
 from chiasm_worker.sched.spans import chunk_end, needed_together, whole_prefix_blocks
@@ -143,11 +143,13 @@ class Scheduler:
 
     def max_blocks(self, prompt: Prompt) -> int:
         """Blocks that the tokens of a request with this prompt could have, if it were alone."""
-        sizes = {span.item: self._media_cache.num_blocks(span.item) for span in prompt.media}
+        # One output for an item in all its details.
+        items = [span.item.encoded for span in prompt.media]
+        sizes = {item: self._media_cache.num_blocks(item) for item in items}
         needs = [(span.needed_from, span.needed_until) for span in prompt.media]
         largest = max(
             (
-                sum(sizes[item] for item in {prompt.media[i].item for i in together})
+                sum(sizes[item] for item in {items[i] for i in together})
                 for together in needed_together(needs, prompt.bidirectional)
             ),
             default=0,
@@ -350,13 +352,13 @@ class Scheduler:
         """Add one item's encoder output to `held`, unless it has to wait."""
         item, root = request.prompt.media[index].item, request.scope.root
         is_new = not self._media_cache.contains(root, item)
-        if is_new and not step.may_encode(encoder_tokens(item)):
+        if is_new and not step.may_encode(item.num_encoder_tokens):
             return Placed.NEXT_STEP
         handle = self._media_cache.acquire(root, item)
         if handle is None:
             return Placed.NO_ROOM
         if is_new:
-            step.spend_encode(encoder_tokens(item))
+            step.spend_encode(item.num_encoder_tokens)
         held[index] = handle
         return Placed.YES
 
