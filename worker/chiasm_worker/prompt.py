@@ -102,7 +102,7 @@ class PromptBuilder:
             spans.append(MediaSpan(item.identity, start, digest, runs))
         mask = self._model.decoder.spec.mask
         if mask is MaskRule.CROSS:
-            cross = cross_spans(len(token_ids), spans)
+            cross = cross_spans(spans)
             return Prompt(tuple(token_ids), (), positions, cross=cross)
         together = bidirectional_spans(mask, len(token_ids), spans)
         return Prompt(tuple(token_ids), tuple(spans), positions, together)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 import torch
 from chiasm_worker.engine.engine import Engine
 from chiasm_worker.equality import Prepared, Reference, ask
-from chiasm_worker.models.base import BatchingEncoder
+from chiasm_worker.models.base import Family, OneByOne
+from chiasm_worker.models.registry import FAMILIES
+from chiasm_worker.models.tiny import TINY_MODELS
 from chiasm_worker.request import SamplingParams
 from PIL import Image
 
@@ -60,7 +62,6 @@ def test_a_batch_differs_from_one_by_one_by_rounding_only(
 ):
     model = prepared(name)
     encoder = model.model.encoder
-    assert isinstance(encoder, BatchingEncoder)
     shown = [ask("x", [picture(i, *size)]) for i, size in enumerate(SIZES)]
     inputs = [model.prompt(each)[1][0].tensors() for each in shown]
     assert len({encoder.batch_key(each) for each in inputs}) == 1
@@ -68,29 +69,38 @@ def test_a_batch_differs_from_one_by_one_by_rounding_only(
         together = encoder.encode_batch(inputs).features
         for each, features in zip(inputs, together, strict=True):
             # fp32: sums of up to a few hundred products in another order.
-            torch.testing.assert_close(features, encoder.encode(each), rtol=1e-4, atol=1e-4)
+            (alone,) = encoder.encode_batch([each]).features
+            torch.testing.assert_close(features, alone, rtol=1e-4, atol=1e-4)
 
 
 def test_pictures_of_other_sizes_do_not_pad_each_other(prepared: Callable[[str], Prepared]):
     encoder = prepared("llava-clip-llama").model.encoder
-    assert isinstance(encoder, BatchingEncoder)
     small, large = torch.zeros(1, 3, 56, 56), torch.zeros(1, 3, 56, 84)
     keys = {encoder.batch_key({"pixel_values": pixels}) for pixels in (small, large, small)}
     assert len(keys) == 2
 
 
-def test_an_encoder_without_a_batched_call_gets_one_item_at_a_time(
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+def test_what_an_encoder_does_not_know_fails(family: Family, prepared: Callable[[str], Prepared]):
+    """The fault: encoders that call one another for an input that none of them takes."""
+    name = next(tiny.name for tiny in TINY_MODELS if tiny.family == family.name)
+    with pytest.raises((KeyError, TypeError)):
+        prepared(name).model.encoder.encode_batch([{"pixels_of_another_kind": torch.zeros(1)}])
+
+
+def test_an_encoder_of_single_items_gets_one_at_a_time(
     prepared: Callable[[str], Prepared], picture: Callable[..., bytes]
 ):
-    class OneByOne:
-        def __init__(self, encoder: object) -> None:
-            self.encode = encoder.encode  # type: ignore[attr-defined]
+    class Alone(OneByOne):
+        def encode(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+            (features,) = model.model.encoder.encode_batch([inputs]).features
+            return features
 
     model = prepared("qwen3-grouped")
     pictures = [picture(i, *size) for i, size in enumerate(SIZES)]
     want = answers(model, model.engine(), pictures)
     engine = model.engine()
-    engine.runner.encoding._encoder = OneByOne(model.model.encoder)
+    engine.runner.encoding._encoder = Alone()
     assert answers(model, engine, pictures) == want
     assert engine.runner.encoding.num_batches == 5
 

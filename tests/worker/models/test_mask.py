@@ -71,7 +71,7 @@ def test_text_reads_the_pictures_that_transformers_says(gaps: list[int], behind:
         [ranges], [[2] * len(placed)], max_num_tiles=4, length=num_tokens
     )[0]
     ours = np.zeros_like(theirs)
-    for index, span in enumerate(cross_spans(num_tokens, placed)):
+    for index, span in enumerate(cross_spans(placed)):
         ours[span.start : span.needed_until, index, :2] = 1
         # The answer goes on reading what the prompt's last token reads.
         assert (span.end is None) == bool(theirs[-1, index].any())

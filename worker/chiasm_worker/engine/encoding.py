@@ -1,8 +1,7 @@
 """Runs a step's new media through the encoder: in batches of equal shape, one output an item.
 
-An encoder that can take several items at once says which ones go together (`BatchingEncoder`);
-any other gets them one by one. Whatever shares a batch, an item's output is the same up to the
-rounding of larger matrix products, and greedy answers are equal (tests/worker/engine).
+The encoder says which items go together. Whatever shares a batch, an item's output is the same up
+to the rounding of larger matrix products, and greedy answers are equal (tests/worker/engine).
 
 Must not know: how work is chosen, prompts, text.
 """
@@ -18,7 +17,7 @@ import torch
 
 from chiasm_worker.engine.arena import Arena
 from chiasm_worker.kvcache.rebuild_cost import RebuildCosts
-from chiasm_worker.models.base import BatchingEncoder, EncodedBatch, LoadedModel
+from chiasm_worker.models.base import LoadedModel
 from chiasm_worker.sched.scheduler import EncodeJob
 
 logger = logging.getLogger(__name__)
@@ -75,7 +74,8 @@ class Encoding:
         batches: dict[object, list[tuple[EncodeJob, Tensors]]] = {}
         for job in jobs:
             inputs = media[job.request.request_id][job.span_index].tensors()
-            batches.setdefault(self._shape(job, inputs), []).append((job, inputs))
+            shape = (job.handle.item.modality, self._encoder.batch_key(inputs))
+            batches.setdefault(shape, []).append((job, inputs))
         for batch in batches.values():
             self._run_or_name([job for job, _ in batch], [inputs for _, inputs in batch])
 
@@ -90,16 +90,9 @@ class Encoding:
             for job, each in zip(batch, inputs, strict=True):
                 self._run_or_name([job], [each])
 
-    def _shape(self, job: EncodeJob, inputs: Tensors) -> object:
-        """Jobs of equal shape share a batch."""
-        item = job.handle.item
-        if isinstance(self._encoder, BatchingEncoder):
-            return (item.modality, self._encoder.batch_key(inputs))
-        return job.handle.block_ids
-
     def _run(self, batch: Sequence[EncodeJob], inputs: Sequence[Tensors]) -> None:
         started = self._now()
-        encoded = self._encode(inputs)
+        encoded = self._encoder.encode_batch(inputs)
         for job, features in zip(batch, encoded.features, strict=True):
             item = job.handle.item
             if features.shape[0] != item.num_tokens:
@@ -116,12 +109,6 @@ class Encoding:
         self.num_rows += encoded.num_rows
         self.num_padding_rows += encoded.num_padding_rows
         self.seconds += seconds
-
-    def _encode(self, inputs: Sequence[Tensors]) -> EncodedBatch:
-        if isinstance(self._encoder, BatchingEncoder):
-            return self._encoder.encode_batch(inputs)
-        features = [self._encoder.encode(each) for each in inputs]
-        return EncodedBatch(features, num_rows=sum(len(each) for each in features))
 
     def _now(self) -> float:
         if self._device.type == "cuda":

@@ -3,9 +3,6 @@
 Canonical means: one channel (the mean of all), at the model's rate, as numbers between -1 and 1.
 Two files with equal samples are the same sound.
 
-Everything wrong with the bytes is the client's fault and answered with a sentence that never
-repeats a library's own message.
-
 Must not know: models, tokens.
 """
 
@@ -21,8 +18,10 @@ import av
 import numpy as np
 import numpy.typing as npt
 from chiasm_contract.config import AudioLimits
-from chiasm_contract.errors import ClientFault, InvalidRequest, RequestTooLarge
+from chiasm_contract.errors import InvalidRequest, RequestTooLarge
 from chiasm_contract.media_formats import AUDIO_FORMATS_SENTENCE, audio_format
+
+from chiasm_worker.modality.reading import reading
 
 # What recorders write into the two containers. No other decoder is opened, for probing neither.
 CODECS = frozenset({
@@ -69,23 +68,9 @@ def decode_audio(
 
     Raises: InvalidRequest when it cannot be decoded, RequestTooLarge when it exceeds a limit.
     """
-    name, param = f"Sound {index + 1}", f"audios[{index}]"
     max_seconds = min(limits.max_seconds, form.max_seconds)
-    try:
-        if len(data) > limits.max_bytes:
-            raise RequestTooLarge(
-                f"{name} has {len(data)} bytes; at most {limits.max_bytes} are allowed. Send a "
-                "shorter one."
-            )
+    with reading("audio", index, data, limits.max_bytes) as name:
         samples = _decode(data, name, form.samples_per_second, max_seconds)
-    except ClientFault as error:
-        error.param = error.param or param
-        raise
-    except Exception:
-        raise InvalidRequest(
-            f"{name} cannot be decoded: it is truncated or damaged. Send the whole file.",
-            param=param,
-        ) from None
     head = struct.pack("<2I", form.samples_per_second, len(samples))
     digest = hashlib.sha256(_TAG + head + samples.astype("<f4").tobytes()).digest()
     return CanonicalAudio(samples, digest)

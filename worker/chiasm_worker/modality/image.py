@@ -5,9 +5,6 @@ applied, transparency lies on white, 16-bit grey is scaled (not clipped), palett
 converted, of an animation the first frame counts. Two files with equal canonical pixels are the
 same picture, however they were compressed.
 
-Everything wrong with the bytes is the client's fault and answered with a sentence that never
-repeats a library's own message (those may carry memory addresses).
-
 Must not know: models, tokens.
 """
 
@@ -20,12 +17,12 @@ from dataclasses import dataclass
 
 import numpy as np
 from chiasm_contract.config import ImageLimits
-from chiasm_contract.errors import InvalidRequest, RequestTooLarge
+from chiasm_contract.errors import RequestTooLarge
 from PIL import Image, ImageOps
 
+from chiasm_worker.modality.reading import check_size, reading
+
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
-# Beyond it processors refuse what they are given, pictures and frames alike.
-MAX_ASPECT_RATIO = 200
 STRIP_ROWS = 64
 _TAG = b"chiasm.image.rgb8.v1"
 _NEEDS_FLATTENING = ("RGBA", "LA", "PA", "RGBa", "La")
@@ -44,48 +41,22 @@ def decode_image(data: bytes, limits: ImageLimits, index: int = 0) -> CanonicalI
 
     Raises: InvalidRequest when it cannot be decoded, RequestTooLarge when it exceeds a limit.
     """
-    name, param = f"Picture {index + 1}", f"images[{index}]"
-    if len(data) > limits.max_bytes:
-        raise RequestTooLarge(
-            f"{name} has {len(data)} bytes; at most {limits.max_bytes} are allowed. Send a "
-            "smaller or more compressed one.",
-            param=param,
-        )
-    try:
-        with Image.open(io.BytesIO(data), formats=FORMATS) as image:
-            _check_size(image.size, limits, name, param)
-            image.load()
-            canonical = _canonical(image)
-    except (RequestTooLarge, InvalidRequest):
-        raise
-    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
-        raise RequestTooLarge(
-            f"{name} has more pixels than the {limits.max_pixels} allowed. Send a smaller one.",
-            param=param,
-        ) from None
-    except Exception:
-        raise InvalidRequest(
-            f"{name} cannot be decoded: it is truncated, damaged or not one of "
-            f"{', '.join(FORMATS)}. Send the whole file.",
-            param=param,
-        ) from None
+    wrong = f"truncated, damaged or not one of {', '.join(FORMATS)}"
+    with reading("image", index, data, limits.max_bytes, wrong) as name:
+        canonical = _decode(data, limits, name)
     return CanonicalImage(canonical, _digest(canonical))
 
 
-def _check_size(size: tuple[int, int], limits: ImageLimits, name: str, param: str) -> None:
-    width, height = size
-    if width * height > limits.max_pixels:
+def _decode(data: bytes, limits: ImageLimits, name: str) -> Image.Image:
+    try:
+        with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+            check_size(f"{name} has", *image.size, limits.max_pixels)
+            image.load()
+            return _canonical(image)
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         raise RequestTooLarge(
-            f"{name} has {width} x {height} pixels; at most {limits.max_pixels} pixels are "
-            "allowed. Send a smaller one.",
-            param=param,
-        )
-    if max(size) > MAX_ASPECT_RATIO * min(size):
-        raise InvalidRequest(
-            f"{name} has {width} x {height} pixels; one side may be at most "
-            f"{MAX_ASPECT_RATIO} times the other. Crop it.",
-            param=param,
-        )
+            f"{name} has more pixels than the {limits.max_pixels} allowed. Send a smaller one."
+        ) from None
 
 
 def _digest(canonical: Image.Image) -> bytes:

@@ -5,8 +5,6 @@ upright as the camera noted. Frame i of a video is shown at i / (its average fra
 transformers counts. Two files with equal frames at equal times are the same video.
 
 Only containers and codecs named here are opened, from memory, and nothing that they refer to.
-Everything wrong with the bytes is the client's fault and answered with a sentence that never
-repeats a library's own message.
 
 Must not know: models, tokens.
 """
@@ -24,10 +22,10 @@ import av
 import numpy as np
 import numpy.typing as npt
 from chiasm_contract.config import VideoLimits
-from chiasm_contract.errors import ClientFault, InvalidRequest, RequestTooLarge
+from chiasm_contract.errors import InvalidRequest, RequestTooLarge
 from chiasm_contract.media_formats import VIDEO_FORMATS_SENTENCE, video_format
 
-from chiasm_worker.modality.image import MAX_ASPECT_RATIO
+from chiasm_worker.modality.reading import check_size, reading
 
 CODECS = frozenset({"h264", "hevc", "vp8", "vp9", "av1", "libdav1d", "mpeg4"})
 # More frames than a second of any camera's are not worth decoding.
@@ -70,23 +68,8 @@ def decode_video(
 
     Raises: InvalidRequest when it cannot be decoded, RequestTooLarge when it exceeds a limit.
     """
-    name, param = f"Video {index + 1}", f"videos[{index}]"
-    if len(data) > limits.max_bytes:
-        raise RequestTooLarge(
-            f"{name} has {len(data)} bytes; at most {limits.max_bytes} are allowed. Send a shorter "
-            "or more compressed one.",
-            param=param,
-        )
-    try:
+    with reading("video", index, data, limits.max_bytes) as name:
         return _Decoding(data, limits, name).run(choose)
-    except ClientFault as error:
-        error.param = error.param or param
-        raise
-    except Exception:
-        raise InvalidRequest(
-            f"{name} cannot be decoded: it is truncated or damaged. Send the whole file.",
-            param=param,
-        ) from None
 
 
 class _Decoding:
@@ -132,16 +115,7 @@ class _Decoding:
         return stream
 
     def _check_size(self, width: int, height: int) -> None:
-        if width * height > self._limits.max_pixels:
-            raise RequestTooLarge(
-                f"{self._name} has frames of {width} x {height} pixels; at most "
-                f"{self._limits.max_pixels} pixels are allowed. Send a smaller one."
-            )
-        if max(width, height) > MAX_ASPECT_RATIO * min(width, height):
-            raise InvalidRequest(
-                f"{self._name} has frames of {width} x {height} pixels; one side may be at most "
-                f"{MAX_ASPECT_RATIO} times the other. Crop it."
-            )
+        check_size(f"{self._name} has frames of", width, height, self._limits.max_pixels)
 
     def _times(self, container: Any) -> VideoTimes:
         """Number and rate of the frames, from the packets alone: nothing is decoded yet."""

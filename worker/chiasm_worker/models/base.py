@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -51,24 +51,12 @@ class PositionScheme:
 ProcessedMedia = tuple[Mapping[str, Any], str]
 
 
-class VisionEncoder(Protocol):
-    """A family's vision tower and projector, transformers' own."""
-
-    def encode(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Features of one item, [num_tokens, (1 + num_deepstack) * hidden_size].
-
-        Args:
-            inputs: what the processor made of one picture or video.
-        """
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class EncodedBatch:
     """What the encoder made of several items.
 
     Attributes:
-        features: one output an item, as VisionEncoder.encode would give it.
+        features: one output an item, [num_tokens, (1 + num_deepstack) * hidden_size].
         num_rows: patches or frames that the tower computed.
         num_padding_rows: those among them that stand for nothing.
     """
@@ -78,9 +66,11 @@ class EncodedBatch:
     num_padding_rows: int = 0
 
 
-@runtime_checkable
-class BatchingEncoder(Protocol):
-    """A VisionEncoder that can take several items in one call."""
+class MediaEncoder(Protocol):
+    """A family's tower and projector, transformers' own.
+
+    Inputs are what the processor made of one picture, video or sound, by name.
+    """
 
     def batch_key(self, inputs: Mapping[str, torch.Tensor]) -> Hashable:
         """Items with equal keys may share a call without padding each other."""
@@ -89,6 +79,23 @@ class BatchingEncoder(Protocol):
     def encode_batch(self, batch: Sequence[Mapping[str, torch.Tensor]]) -> EncodedBatch:
         """Features of items with equal keys."""
         ...
+
+
+class OneByOne:
+    """Base of the encoders that take one item a call."""
+
+    def batch_key(self, inputs: Mapping[str, torch.Tensor]) -> Hashable:
+        """Nothing shares a call."""
+        return object()
+
+    def encode_batch(self, batch: Sequence[Mapping[str, torch.Tensor]]) -> EncodedBatch:
+        """Features of items; see MediaEncoder."""
+        features = [self.encode(inputs) for inputs in batch]
+        return EncodedBatch(features, num_rows=sum(len(each) for each in features))
+
+    def encode(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Features of one item, [num_tokens, hidden_size]."""
+        raise NotImplementedError
 
 
 class Family(Protocol):
@@ -119,7 +126,7 @@ class Family(Protocol):
         """The chat template for checkpoints that bring none; empty: those are refused."""
         ...
 
-    def split(self, model: Any, config: Any) -> tuple[Decoder, VisionEncoder, int]:
+    def split(self, model: Any, config: Any) -> tuple[Decoder, MediaEncoder, int]:
         """Our decoder, transformers' encoder and the number of DeepStack levels.
 
         Args:
@@ -222,7 +229,7 @@ class LoadedModel:
     config: Any
     processor: Any
     decoder: Decoder
-    encoder: VisionEncoder
+    encoder: MediaEncoder
     num_deepstack: int
     eos_token_ids: frozenset[int]
     max_positions: int

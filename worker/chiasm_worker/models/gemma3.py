@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from chiasm_worker.models.base import PositionScheme, VisionEncoder
+from chiasm_worker.models.base import MediaEncoder, PositionScheme
 from chiasm_worker.models.decoder import Decoder
 from chiasm_worker.models.gemma_text import build_gemma
 from chiasm_worker.models.mask import MaskRule
@@ -31,7 +31,7 @@ class Gemma3(Projected):
     name = "gemma3"
     architectures = ("Gemma3ForConditionalGeneration",)
 
-    def split(self, model: Any, config: Any) -> tuple[Decoder, VisionEncoder, int]:
+    def split(self, model: Any, config: Any) -> tuple[Decoder, MediaEncoder, int]:
         """Our decoder and transformers' encoder; see Family."""
         text = config.text_config
         for name in _NOT_COMPUTED:

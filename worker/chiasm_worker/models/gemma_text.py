@@ -10,7 +10,7 @@ from typing import Any
 from chiasm_worker.models.decoder import Decoder
 from chiasm_worker.models.decoder_spec import DecoderSpec
 from chiasm_worker.models.mask import MaskRule
-from chiasm_worker.models.text import head_dim, rotary, sliding_windows, take_weights
+from chiasm_worker.models.text import rotary, sizes, take_weights
 
 # Text model type -> whether there are norms behind attention and feed-forward, too.
 GEMMA_MODELS: dict[str, bool] = {"gemma": False, "gemma2": True, "gemma3_text": True}
@@ -45,16 +45,9 @@ def gemma_spec(config: Any, mask: MaskRule) -> DecoderSpec:
         )
     is_gemma2 = config.model_type == "gemma2"
     return DecoderSpec(
-        num_layers=config.num_hidden_layers,
-        hidden_size=config.hidden_size,
-        num_heads=config.num_attention_heads,
-        num_kv_heads=config.num_key_value_heads,
-        head_dim=head_dim(config),
-        vocab_size=config.vocab_size,
-        norm_eps=config.rms_norm_eps,
+        **sizes(config),
         activation=config.hidden_act if config.model_type == "gemma" else config.hidden_activation,
         qk_norm=config.model_type == "gemma3_text",
-        sliding_windows=sliding_windows(config),
         mask=mask,
         # transformers joins a prompt's span to the window, and lays the window over a picture's.
         spans_pass_window=mask is MaskRule.PROMPT,

@@ -6,26 +6,34 @@ Must not know: batches, blocks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import torch
 from chiasm_contract.config import MediaKind
 from PIL import Image
 
-from chiasm_worker.models.base import ProcessedMedia, VisionEncoder, process_images
+from chiasm_worker.models.base import EncodedBatch, MediaEncoder, ProcessedMedia, process_images
 from chiasm_worker.models.projected import FeatureEncoder, Projected, rows
 
 
 class OneVisionEncoder(FeatureEncoder):
-    """transformers' features of a picture, or of a video's frames."""
+    """transformers' features of pictures of equal shape, or of one video's frames."""
 
-    def encode(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Features of one item; see VisionEncoder."""
-        if "pixel_values_videos" not in inputs:
-            return super().encode(inputs)
-        frames = self.place(inputs["pixel_values_videos"])
-        return rows(self._model.get_video_features(frames, return_dict=True).pooler_output)
+    def batch_key(self, inputs: Mapping[str, torch.Tensor]) -> Hashable:
+        """A video comes alone."""
+        return object() if "pixel_values_videos" in inputs else super().batch_key(inputs)
+
+    def encode_batch(self, batch: Sequence[Mapping[str, torch.Tensor]]) -> EncodedBatch:
+        """Features of pictures or of videos; see MediaEncoder."""
+        if "pixel_values_videos" not in batch[0]:
+            return super().encode_batch(batch)
+        features = [self._video(inputs["pixel_values_videos"]) for inputs in batch]
+        return EncodedBatch(features, num_rows=sum(len(each) for each in features))
+
+    def _video(self, frames: torch.Tensor) -> torch.Tensor:
+        output = self._model.get_video_features(self.place(frames), return_dict=True)
+        return rows(output.pooler_output)
 
 
 class LlavaOnevision(Projected):
@@ -36,7 +44,7 @@ class LlavaOnevision(Projected):
     modalities: tuple[MediaKind, ...] = ("image", "video")
     inputs = ("pixel_values", "image_sizes", "batch_num_images")
 
-    def encoder(self, model: Any, dtype: torch.dtype) -> VisionEncoder:
+    def encoder(self, model: Any, dtype: torch.dtype) -> MediaEncoder:
         """The encoder of pictures and videos."""
         return OneVisionEncoder(model, dtype, self.inputs)
 

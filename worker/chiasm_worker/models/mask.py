@@ -44,7 +44,7 @@ def bidirectional_spans(
     return tuple(spans)
 
 
-def cross_spans(num_tokens: int, media: Sequence[MediaSpan]) -> tuple[CrossSpan, ...]:
+def cross_spans(media: Sequence[MediaSpan]) -> tuple[CrossSpan, ...]:
     """Which tokens read each item by cross-attention, as transformers' Mllama processor has it.
 
     An item is read up to the next one, and items that stand side by side are read together. What
@@ -60,8 +60,6 @@ def cross_spans(num_tokens: int, media: Sequence[MediaSpan]) -> tuple[CrossSpan,
         _, num_vectors, num_visible = item.item.grid
         if following is not None and following != item.start + 1:
             end = following
-        if end == num_tokens:
-            end = None
         vectors = replace(item.item, num_tokens=num_vectors)
         spans.append(CrossSpan(vectors, item.start, end, num_visible))
         following = item.start

@@ -16,14 +16,14 @@ from typing import Any
 
 import torch
 
-from chiasm_worker.models.base import VisionEncoder
+from chiasm_worker.models.base import MediaEncoder, OneByOne
 from chiasm_worker.models.decoder import Decoder
 from chiasm_worker.models.mask import MaskRule
 from chiasm_worker.models.projected import Projected
 from chiasm_worker.models.text import decoder_spec, rotary, take_weights
 
 
-class MllamaEncoder:
+class MllamaEncoder(OneByOne):
     """transformers' tower and projector, then K and V of our cross-attention layers."""
 
     def __init__(self, model: Any, decoder: Decoder) -> None:
@@ -54,7 +54,7 @@ class Mllama(Projected):
     architectures = ("MllamaForConditionalGeneration",)
     tower = "vision_model"
 
-    def split(self, model: Any, config: Any) -> tuple[Decoder, VisionEncoder, int]:
+    def split(self, model: Any, config: Any) -> tuple[Decoder, MediaEncoder, int]:
         """Our decoder and transformers' encoder; see Family."""
         text, inner = config.text_config, model.model
         spec = replace(

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from chiasm_worker.models.base import PlacedItem, VisionEncoder
+from chiasm_worker.models.base import MediaEncoder, PlacedItem
 from chiasm_worker.models.decoder import Decoder
 from chiasm_worker.models.gemma_text import build_gemma
 from chiasm_worker.models.mask import MaskRule
@@ -40,7 +40,7 @@ class PaliGemma(Projected):
     needs_media = True
     default_template = CHAT_TEMPLATE
 
-    def split(self, model: Any, config: Any) -> tuple[Decoder, VisionEncoder, int]:
+    def split(self, model: Any, config: Any) -> tuple[Decoder, MediaEncoder, int]:
         """Our decoder and transformers' encoder; see Family."""
         decoder = build_gemma(model, config.text_config, MaskRule.PROMPT)
         inner = model.model

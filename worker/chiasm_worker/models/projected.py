@@ -20,10 +20,10 @@ import torch
 
 from chiasm_worker.models.base import (
     EncodedBatch,
+    MediaEncoder,
     PicturesApart,
     PlacedItem,
     PositionScheme,
-    VisionEncoder,
 )
 from chiasm_worker.models.decoder import Decoder
 from chiasm_worker.models.digest import WeightGroups
@@ -42,14 +42,8 @@ class FeatureEncoder:
         patch = model.config.vision_config.patch_size
         self._patch_pixels = patch**2 if isinstance(patch, int) else math.prod(patch)
 
-    def encode(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Features of one picture; see VisionEncoder."""
-        return self.encode_batch([inputs]).features[0]
-
     def batch_key(self, inputs: Mapping[str, torch.Tensor]) -> Hashable:
         """Equal shapes, and equal sizes before padding, make equally many rows."""
-        if "pixel_values" not in inputs:
-            return id(inputs)
         given = [(name, inputs[name]) for name in self._inputs if name in inputs]
         return tuple(
             (name, *tensor.shape, *(() if tensor.is_floating_point() else _sizes(tensor)))
@@ -57,10 +51,7 @@ class FeatureEncoder:
         )
 
     def encode_batch(self, batch: Sequence[Mapping[str, torch.Tensor]]) -> EncodedBatch:
-        """Features of several pictures; see BatchingEncoder."""
-        if "pixel_values" not in batch[0]:  # a video, which comes alone
-            features = [self.encode(inputs) for inputs in batch]
-            return EncodedBatch(features, num_rows=sum(len(each) for each in features))
+        """Features of several pictures; see MediaEncoder."""
         given = {
             name: self.place(torch.cat([inputs[name] for inputs in batch]))
             for name in self._inputs
@@ -101,7 +92,7 @@ class Projected(PicturesApart):
     # Outputs of the image processor that `get_image_features` takes.
     inputs: tuple[str, ...] = ("pixel_values",)
 
-    def split(self, model: Any, config: Any) -> tuple[Decoder, VisionEncoder, int]:
+    def split(self, model: Any, config: Any) -> tuple[Decoder, MediaEncoder, int]:
         """Our decoder and transformers' encoder; see Family."""
         text, inner = config.text_config, model.model
         rope = rotary(text, model.dtype, model.device)
@@ -111,7 +102,7 @@ class Projected(PicturesApart):
         setattr(inner, self.text_model, torch.nn.Identity())
         return decoder, self.encoder(inner, model.dtype), 0
 
-    def encoder(self, model: Any, dtype: torch.dtype) -> VisionEncoder:
+    def encoder(self, model: Any, dtype: torch.dtype) -> MediaEncoder:
         """The encoder over the model without its head and text model."""
         return FeatureEncoder(model, dtype, self.inputs)
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from chiasm_contract.config import MediaKind
 
-from chiasm_worker.models.base import VisionEncoder
+from chiasm_worker.models.base import MediaEncoder, OneByOne
 from chiasm_worker.models.projected import Projected
 
 
@@ -48,7 +48,7 @@ class _Echo(torch.nn.Module):
         )
 
 
-class AudioEncoder:
+class AudioEncoder(OneByOne):
     """transformers' tower, projector, masks and selection: its own forward, up to the decoder."""
 
     def __init__(self, model: Any, dtype: torch.dtype) -> None:
@@ -57,7 +57,7 @@ class AudioEncoder:
         model.language_model = _Echo(model.config.text_config.hidden_size, dtype)
 
     def encode(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Features of one sound; see VisionEncoder."""
+        """Features of one sound; see MediaEncoder."""
         device = self._model.audio_tower.device
         mask = inputs["feature_attention_mask"].to(device)
         _, (count,) = self._model.audio_tower._get_feat_extract_output_lengths(mask.sum(-1))
@@ -79,7 +79,7 @@ class Qwen2Audio(Projected):
     modalities: tuple[MediaKind, ...] = ("audio",)
     tower = "audio_tower"
 
-    def encoder(self, model: Any, dtype: torch.dtype) -> VisionEncoder:
+    def encoder(self, model: Any, dtype: torch.dtype) -> MediaEncoder:
         """The encoder of sound."""
         return AudioEncoder(model, dtype)
 

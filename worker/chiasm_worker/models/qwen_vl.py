@@ -23,10 +23,10 @@ from chiasm_contract.config import MediaKind
 from chiasm_worker.layers.rope import interleaved_axes, sectioned_axes
 from chiasm_worker.models.base import (
     EncodedBatch,
+    MediaEncoder,
     PicturesApart,
     PlacedItem,
     PositionScheme,
-    VisionEncoder,
 )
 from chiasm_worker.models.compressor import TokenGrid, Window, reduced
 from chiasm_worker.models.decoder import Decoder
@@ -42,15 +42,11 @@ class QwenVisionEncoder:
     def __init__(self, visual: Any) -> None:
         self._visual = visual
 
-    def encode(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Features of one picture or video; see VisionEncoder."""
-        return self.encode_batch([inputs]).features[0]
-
     def batch_key(self, inputs: Mapping[str, torch.Tensor]) -> None:
         """Pictures and videos of any size go together: the tower takes them packed."""
 
     def encode_batch(self, batch: Sequence[Mapping[str, torch.Tensor]]) -> EncodedBatch:
-        """Features of several items; see BatchingEncoder."""
+        """Features of several items; see MediaEncoder."""
         patches = [_patches(inputs) for inputs in batch]
         pixels = torch.cat(patches).to(self._visual.device, self._visual.dtype)
         grid = torch.cat([_grid(inputs) for inputs in batch]).to(self._visual.device)
@@ -76,7 +72,7 @@ class QwenVL(PicturesApart):
         default = _DEFAULT_SECTIONS[self._rope_layout]
         return tuple(config.text_config.rope_parameters.get("mrope_section", default))
 
-    def split(self, model: Any, config: Any) -> tuple[Decoder, VisionEncoder, int]:
+    def split(self, model: Any, config: Any) -> tuple[Decoder, MediaEncoder, int]:
         """Our decoder, transformers' tower and the number of DeepStack levels; see Family."""
         text = config.text_config
         sections = self._sections(config)

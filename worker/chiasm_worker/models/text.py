@@ -43,17 +43,22 @@ def decoder_spec(config: Any) -> DecoderSpec:
             f"{sorted(TEXT_MODELS)}."
         )
     return DecoderSpec(
-        num_layers=config.num_hidden_layers,
-        hidden_size=config.hidden_size,
-        num_heads=config.num_attention_heads,
-        num_kv_heads=config.num_key_value_heads,
-        head_dim=head_dim(config),
-        vocab_size=config.vocab_size,
-        norm_eps=config.rms_norm_eps,
-        activation=config.hidden_act,
-        qk_norm=TEXT_MODELS[config.model_type],
-        sliding_windows=sliding_windows(config),
+        **sizes(config), activation=config.hidden_act, qk_norm=TEXT_MODELS[config.model_type]
     )
+
+
+def sizes(config: Any) -> dict[str, Any]:
+    """What every text configuration says under the same names, as fields of a DecoderSpec."""
+    return {
+        "num_layers": config.num_hidden_layers,
+        "hidden_size": config.hidden_size,
+        "num_heads": config.num_attention_heads,
+        "num_kv_heads": config.num_key_value_heads,
+        "head_dim": head_dim(config),
+        "vocab_size": config.vocab_size,
+        "norm_eps": config.rms_norm_eps,
+        "sliding_windows": sliding_windows(config),
+    }
 
 
 def head_dim(config: Any) -> int:
