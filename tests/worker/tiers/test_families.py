@@ -47,7 +47,7 @@ async def test_what_another_worker_computed_gives_the_same_answer(
             assert await first.ask(TALK) == want
             offered = first.counters.offered_blocks
             await first.stored(service, offered.total())
-            num_encodes = first.engine.runner.num_encode_calls
+            num_encodes = first.engine.runner.encoding.num_items
         honest = dict(service.records)
         for num_kept in lengths(len(chain)):
             gone = set(chain[num_kept:])
@@ -56,7 +56,7 @@ async def test_what_another_worker_computed_gives_the_same_answer(
                 assert await other.ask(TALK) == want
                 assert num_stale(other.engine, honest) == 0
                 # Everything that an encoder made came from the tiers, where it was read at all.
-                assert other.engine.runner.num_encode_calls == 0
+                assert other.engine.runner.encoding.num_items == 0
                 restored = other.counters.restored_tokens
                 in_chain = restored[BlockKind.TEXT_KV] + restored[BlockKind.MEDIA_KV]
                 assert in_chain <= num_kept * 16
@@ -82,4 +82,4 @@ async def test_an_entry_that_is_not_whole_is_encoded_anew(
             service.records.pop(key, None)
         async with rig(model, service.socket_path) as other:
             assert await other.ask(TALK) == want
-            assert 0 < other.engine.runner.num_encode_calls <= 2
+            assert 0 < other.engine.runner.encoding.num_items <= 2
