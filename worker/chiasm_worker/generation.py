@@ -26,7 +26,7 @@ from chiasm_contract.messages import (
     Usage,
 )
 
-from chiasm_worker.engine.engine import Progress, RequestUsage
+from chiasm_worker.engine.progress import Progress, RequestUsage
 from chiasm_worker.engine.service import EngineService
 from chiasm_worker.modality.request_media import MediaReader
 from chiasm_worker.modality.shared_media import FileInputs, MediaInputs

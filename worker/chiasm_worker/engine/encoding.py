@@ -18,7 +18,7 @@ import torch
 from chiasm_worker.engine.arena import Arena
 from chiasm_worker.kvcache.rebuild_cost import RebuildCosts
 from chiasm_worker.models.base import LoadedModel
-from chiasm_worker.sched.scheduler import EncodeJob
+from chiasm_worker.sched.batch import EncodeJob
 
 logger = logging.getLogger(__name__)
 
