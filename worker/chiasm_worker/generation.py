@@ -26,7 +26,7 @@ from chiasm_contract.messages import (
     Usage,
 )
 
-from chiasm_worker.engine.engine import Progress, RequestUsage
+from chiasm_worker.engine.progress import Progress, RequestUsage
 from chiasm_worker.engine.service import EngineService
 from chiasm_worker.modality.request_media import MediaReader
 from chiasm_worker.modality.shared_media import FileInputs, MediaInputs
@@ -96,8 +96,8 @@ class Generation:
         if any(isinstance(each, FileInputs) for each in inputs):
             # What was seen before is made anew only where it has to be, and then better here than
             # by the engine's thread, which others wait for.
-            guess = self._service.engine.to_encode(prompt, head.scope_fp)
-            wanted = zip(guess, inputs, strict=True)
+            to_encode = self._service.engine.to_encode(prompt, head.scope_fp)
+            wanted = zip(to_encode, inputs, strict=True)
             inputs = [self._media.ready(each) if is_wanted else each for is_wanted, each in wanted]
         return prompt, inputs
 

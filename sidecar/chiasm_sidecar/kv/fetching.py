@@ -69,7 +69,10 @@ class Fetching:
         while len(found) < len(keys):
             if found:
                 await asyncio.sleep(0)
-            part = await self._fill(keys[len(found) : len(found) + self._window])
+            room = min(self._window, self._staging.slots.num_free)
+            if not room:  # nothing is read that nobody can be given
+                return found + [_BUSY] * (len(keys) - len(found))
+            part = await self._fill(keys[len(found) : len(found) + room])
             found += part
             if _leading(part) < len(part):
                 found += [_DROPPED] * (len(keys) - len(found))

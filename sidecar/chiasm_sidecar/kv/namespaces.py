@@ -91,20 +91,15 @@ def prefixes(name: str) -> list[str]:
 
 
 class Registry:
-    """The state of each namespace that this pod has met or been told about."""
+    """What this pod admits, and what it was told to end: from that follows each state."""
 
     def __init__(self, retired: Iterable[str] = ()) -> None:
         self._admitted: str | None = None
-        self._known: set[str] = set()
         self._ends: dict[str, State] = dict.fromkeys(retired, State.RETIRED)
 
     def admit(self, prefix: str) -> None:
         """This identity is served from now on; those of others drain."""
         self._admitted = prefix
-
-    def meet(self, name: str) -> None:
-        """A namespace is used, or was found in a tier."""
-        self._known.add(name)
 
     def state(self, name: str) -> State:
         """Where a namespace stands."""
@@ -119,9 +114,9 @@ class Registry:
         """Whether records of it may be read and written."""
         return not self._ends or self.state(name) in (State.LIVE, State.DRAINING)
 
-    def draining(self) -> frozenset[str]:
-        """The known namespaces that go first when room is needed."""
-        return frozenset(n for n in self._known if self.state(n) is not State.LIVE)
+    def draining(self, names: Iterable[str]) -> frozenset[str]:
+        """Those of these namespaces that go first when room is needed."""
+        return frozenset(name for name in names if self.state(name) is not State.LIVE)
 
     def retired(self) -> tuple[str, ...]:
         """The prefixes that wait for a sweep to find nothing."""

@@ -179,5 +179,4 @@ class Session:
             if len(self._namespaces) == _MAX_NAMESPACES:
                 self._namespaces.clear()
             namespace = self._namespaces[scope_fp] = self.release.namespace(scope_fp)
-            self.store.meet(namespace)
         return namespace

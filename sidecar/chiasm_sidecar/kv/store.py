@@ -73,19 +73,11 @@ class BlockStore:
         self.registry.admit(release.prefix)
         self.recount()
 
-    def meet(self, namespace: Namespace) -> None:
-        """A namespace is used."""
-        self.registry.meet(namespace.name)
-        self.recount()
-
     def recount(self) -> None:
         """Tell the tiers which of the namespaces that they hold go first."""
         for level in self.levels:
-            for name in level.tier.bytes_by_namespace():
-                self.registry.meet(name)
-        draining = self.registry.draining()
-        for level in self.levels:
-            level.tier.drain(draining)
+            held = level.tier.bytes_by_namespace()
+            level.tier.drain(self.registry.draining(held))
 
     async def read(
         self, namespace: Namespace, keys: Sequence[bytes], deadline: float, fair_seconds: float

@@ -31,22 +31,20 @@ def test_the_manifest_says_what_it_was_made_for() -> None:
 
 
 def test_namespaces_of_other_identities_drain_and_come_back() -> None:
-    registry = Registry()
-    registry.meet(NAME)
-    registry.meet(OTHER.name)
+    registry, both = Registry(), (NAME, OTHER.name)
     assert registry.state(NAME) is State.LIVE
+    assert registry.draining(both) == frozenset()
     registry.admit(release().prefix)
-    assert registry.draining() == {OTHER.name}
+    assert registry.draining(both) == {OTHER.name}
     assert registry.state(OTHER.name) is State.DRAINING
     assert registry.open(OTHER.name)
     registry.admit(OTHER.name.rsplit("-", 1)[0])
-    assert registry.draining() == {NAME}
+    assert registry.draining(both) == {NAME}
 
 
 @pytest.mark.parametrize("prefix", prefixes(NAME))
 def test_a_retired_namespace_never_comes_back(prefix: str) -> None:
     registry = Registry([prefix])
-    registry.meet(NAME)
     registry.admit(release().prefix)
     assert registry.state(NAME) is State.RETIRED
     assert not registry.open(NAME)

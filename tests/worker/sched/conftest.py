@@ -9,7 +9,8 @@ from chiasm_worker.kvcache.media_cache import MediaCache
 from chiasm_worker.kvcache.prefix_cache import CacheScope, ContentChain, MediaIdentity, MediaSpan
 from chiasm_worker.kvcache.spec import KVCacheSpec
 from chiasm_worker.request import FinishReason, Prompt, Request, SamplingParams
-from chiasm_worker.sched.scheduler import ScheduledBatch, Scheduler, SchedulerLimits
+from chiasm_worker.sched.batch import ScheduledBatch
+from chiasm_worker.sched.scheduler import Scheduler, SchedulerLimits
 
 ROOT = b"r" * 32
 SCOPE = CacheScope("a" * 64, ROOT)

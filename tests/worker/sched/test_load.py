@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from chiasm_worker.kvcache.rebuild_cost import BlockKind
 from chiasm_worker.request import FinishReason, Request
+from chiasm_worker.sched.batch import ScheduledBatch
 from chiasm_worker.sched.policy import PLACES_PER_PRIORITY
-from chiasm_worker.sched.scheduler import ScheduledBatch, Scheduler
+from chiasm_worker.sched.scheduler import Scheduler
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule

@@ -22,7 +22,8 @@ from chiasm_worker.kvcache.prefix_cache import (
 )
 from chiasm_worker.kvcache.spec import KVCacheSpec
 from chiasm_worker.request import FinishReason, Prompt, Request, SamplingParams
-from chiasm_worker.sched.scheduler import ScheduledBatch, Scheduler, SchedulerLimits
+from chiasm_worker.sched.batch import ScheduledBatch
+from chiasm_worker.sched.scheduler import Scheduler, SchedulerLimits
 from chiasm_worker.sched.spans import needed_together
 
 ROOT = b"r" * 32

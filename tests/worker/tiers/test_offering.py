@@ -9,7 +9,7 @@ from chiasm_contract.block_guard import USE, judge_content, judge_header
 from chiasm_contract.block_record import RecordKind, parse_header, parse_trailer
 from chiasm_worker.kvcache.rebuild_cost import BlockKind
 from chiasm_worker.request import FinishReason
-from chiasm_worker.sched.scheduler import ScheduledBatch
+from chiasm_worker.sched.batch import ScheduledBatch
 from chiasm_worker.tiers.exchange import TierExchange
 from chiasm_worker.tiers.link import Offer
 from chiasm_worker.tiers.staging import Staging

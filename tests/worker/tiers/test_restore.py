@@ -14,7 +14,8 @@ from chiasm_worker.kvcache.block_pool import BlockPool
 from chiasm_worker.kvcache.media_cache import MediaCache
 from chiasm_worker.kvcache.rebuild_cost import BlockKind
 from chiasm_worker.request import FinishReason, Request
-from chiasm_worker.sched.scheduler import ScheduledBatch, Scheduler
+from chiasm_worker.sched.batch import ScheduledBatch
+from chiasm_worker.sched.scheduler import Scheduler
 from chiasm_worker.tiers.exchange import TierExchange
 from chiasm_worker.tiers.link import Fetched, TierLink
 from chiasm_worker.tiers.wanted import Wanted

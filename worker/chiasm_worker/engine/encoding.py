@@ -18,7 +18,7 @@ import torch
 from chiasm_worker.engine.arena import Arena
 from chiasm_worker.kvcache.rebuild_cost import RebuildCosts
 from chiasm_worker.models.base import LoadedModel
-from chiasm_worker.sched.scheduler import EncodeJob
+from chiasm_worker.sched.batch import EncodeJob
 
 logger = logging.getLogger(__name__)
 
@@ -73,10 +73,7 @@ class Encoding:
         """
         batches: dict[object, list[tuple[EncodeJob, Tensors]]] = {}
         for job in jobs:
-            try:
-                inputs = media[job.request.request_id][job.span_index].tensors()
-            except Exception as error:  # where they are made from a file again
-                raise EncodingError(job) from error
+            inputs = media[job.request.request_id][job.span_index].tensors()
             shape = (job.handle.item.modality, self._encoder.batch_key(inputs))
             batches.setdefault(shape, []).append((job, inputs))
         for batch in batches.values():

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from chiasm_contract.config import EngineLimits
@@ -24,6 +23,7 @@ from chiasm_worker.engine.answer import Answer, end_token_ids
 from chiasm_worker.engine.arena import Arena
 from chiasm_worker.engine.choices import HeldChoices
 from chiasm_worker.engine.encoding import EncoderInputs, EncodingError
+from chiasm_worker.engine.progress import EngineTotals, Progress, RequestUsage
 from chiasm_worker.engine.runner import Runner
 from chiasm_worker.engine.sampler import RowSampler, SampledToken
 from chiasm_worker.kvcache.block_pool import BlockPool
@@ -33,7 +33,8 @@ from chiasm_worker.kvcache.prefix_cache import CacheScope, ContentChain, cross_r
 from chiasm_worker.kvcache.spec import KVCacheSpec
 from chiasm_worker.models.base import LoadedModel
 from chiasm_worker.request import FinishReason, Prompt, Request, SamplingParams
-from chiasm_worker.sched.scheduler import ScheduledBatch, Scheduler, SchedulerLimits
+from chiasm_worker.sched.batch import ScheduledBatch
+from chiasm_worker.sched.scheduler import Scheduler, SchedulerLimits
 from chiasm_worker.sched.spans import whole_prefix_blocks
 from chiasm_worker.tiers.exchange import TierExchange
 from chiasm_worker.tiers.link import Fetched, Namespace, Offer, TierLink
@@ -41,49 +42,6 @@ from chiasm_worker.tiers.wanted import Wanted
 from chiasm_worker.tiers.worth import OfferPolicy
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class RequestUsage:
-    """Tokens of one request."""
-
-    num_prompt_tokens: int
-    num_output_tokens: int
-    num_cached_tokens: int
-    num_media_tokens: Counter[str]  # by modality
-    num_uncompressed_image_tokens: int
-    image_compression: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """What a step brought for one request: a token, an end, or both."""
-
-    request_id: str
-    token_id: int | None
-    text: str
-    # Tokens whose text is now certain, with their log probabilities where asked for.
-    shown: tuple[SampledToken, ...] = ()
-    finish_reason: FinishReason | None = None
-    stop_reason: str | int | None = None
-    usage: RequestUsage | None = None
-    failed: bool = False
-    choice: int = 0
-
-
-@dataclass(slots=True)
-class EngineTotals:
-    """Totals since start."""
-
-    prompt_tokens: int = 0
-    image_tokens: Counter[int] = field(default_factory=Counter)  # by compression
-    generation_tokens: int = 0
-    steps: int = 0
-    step_tokens: int = 0
-    step_seconds: float = 0.0
-    model_seconds: float = 0.0
-    aborted: int = 0
-    failed: int = 0
 
 
 @dataclass(slots=True)
@@ -170,11 +128,12 @@ class Engine:
         May be asked from any thread, and is a guess: the cache goes on changing.
         """
         scope = CacheScope.within(self._root, scope_fp)
-        missing = [not self.media_cache.contains(scope.root, span.item) for span in prompt.media]
+        cache = self.media_cache
+        missing = [not cache.contains(scope.root, span.item) for span in prompt.media]
         if not any(missing):
             return missing
         # What the prefix cache holds of a prompt needs no encoder's output.
-        chain = self._chain(prompt, scope)
+        chain = self._chain(scope, prompt)
         found = self.scheduler.find_prefix(chain, prompt, prompt.token_ids)
         hit = self.spec.block_size * len(found)
         spans = zip(missing, prompt.media, strict=True)
@@ -213,7 +172,7 @@ class Engine:
             prompt=prompt,
             params=params,
             scope=scope,
-            chain=self._chain(prompt, scope),
+            chain=self._chain(scope, prompt),
             table=BlockTable(self.spec.block_size),
             priority=priority,
             choice=choice,
@@ -346,7 +305,7 @@ class Engine:
             choice=request.choice,
         )
 
-    def _chain(self, prompt: Prompt, scope: CacheScope) -> ContentChain:
+    def _chain(self, scope: CacheScope, prompt: Prompt) -> ContentChain:
         root = cross_root(scope.root, prompt.cross)
         return ContentChain(root, self.spec.block_size, prompt.spans, prompt.bidirectional)
 

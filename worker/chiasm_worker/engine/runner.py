@@ -22,7 +22,7 @@ from chiasm_worker.models.base import LoadedModel
 from chiasm_worker.models.compressor import COMPRESSORS, TokenGrid, Window
 from chiasm_worker.models.decoder import MediaRows
 from chiasm_worker.request import Request
-from chiasm_worker.sched.scheduler import Chunk, ScheduledBatch
+from chiasm_worker.sched.batch import Chunk, ScheduledBatch
 
 
 class Runner:

@@ -24,8 +24,9 @@ from chiasm_contract.errors import InvalidRequest, InvariantError, Overloaded, U
 from chiasm_contract.fingerprint import SHARED_SCOPE_FP
 
 from chiasm_worker.engine.encoding import EncoderInputs
-from chiasm_worker.engine.engine import Engine, Progress
+from chiasm_worker.engine.engine import Engine
 from chiasm_worker.engine.media_room import MediaRoom
+from chiasm_worker.engine.progress import Progress
 from chiasm_worker.request import Prompt, Request, SamplingParams
 from chiasm_worker.tiers.client import BlockClient
 from chiasm_worker.tiers.link import Fetched

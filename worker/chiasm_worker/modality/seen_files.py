@@ -19,10 +19,7 @@ from chiasm_worker.modality.media import MediaItem
 
 
 class FileKey(NamedTuple):
-    """A file by its content, read as one kind of media, in one of its family's ways.
-
-    That it was read is known to the scope alone whose request brought it.
-    """
+    """A file by its content, read for one scope, as one kind, in one of its family's ways."""
 
     scope_fp: str
     kind: MediaKind

@@ -1,8 +1,7 @@
-"""One copy of what the encoder takes of an item, for all requests that hold the item at a time.
+"""One copy of what the encoder takes of an item, for all requests of a scope that hold it.
 
-That is, all of one scope: those of another would notice by their time that it was there. A file
-that was read before is not even decoded: its item is known, and what the encoder takes is made from
-the bytes should it have to run again, which is seldom for what was seen before.
+A file that was read before is not even decoded: its item is known, and what the encoder takes is
+made from the bytes should it have to run again, which is seldom for what was seen before.
 
 Must not know: limits, prompts, the engine.
 """
@@ -21,7 +20,7 @@ from chiasm_contract.errors import InvariantError
 from chiasm_worker.modality.media import MediaItem, Processed, Tensors
 from chiasm_worker.modality.seen_files import FileKey, SeenFiles
 
-# Whose requests share an item, the digest of what it shows, and in which of its family's ways it is
+# Whose requests share it, the digest of what it shows, and in which of its family's ways it is
 # looked at.
 MediaKey = tuple[str, bytes, int]
 
@@ -31,7 +30,8 @@ class MediaSource:
     """A file and how it is read.
 
     Attributes:
-        scope_fp: whose requests may share what comes of it.
+        scope_fp: whose requests share what is known of it; those of another would notice by their
+            time that it was read before.
         variant: which of the ways in which the family looks at such an item.
         decode: to what a person would see or hear, with its digest.
         process: to the item and what the encoder takes of it.
@@ -43,10 +43,6 @@ class MediaSource:
     data: bytes
     decode: Callable[[bytes], Any]
     process: Callable[[Any], Processed]
-
-    def key(self, digest: bytes) -> MediaKey:
-        """What requests that bring the item with this digest have in common."""
-        return self.scope_fp, digest, self.variant
 
 
 class ReadyInputs:
@@ -123,10 +119,10 @@ class SharedMedia:
         with self._lock:
             known = self._seen.find(file)
             if known is not None:
-                key = source.key(known.identity.digest)
+                key = (source.scope_fp, known.identity.digest, source.variant)
                 return self._live.setdefault(key, FileInputs(key, known, source))
         canonical = source.decode(source.data)
-        key = source.key(canonical.digest)
+        key = (source.scope_fp, canonical.digest, source.variant)
         with self._lock:
             inputs = self._live.get(key)
         if inputs is None:

@@ -20,7 +20,7 @@ from __future__ import annotations
 import enum
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from chiasm_contract.errors import InvariantError
 
@@ -28,6 +28,7 @@ from chiasm_worker.kvcache.block_pool import BlockPool
 from chiasm_worker.kvcache.media_cache import MediaCache, MediaHandle
 from chiasm_worker.kvcache.prefix_cache import ContentChain, find_prefix
 from chiasm_worker.request import FinishReason, Prompt, Request, RequestStatus
+from chiasm_worker.sched.batch import Chunk, EncodeJob, ScheduledBatch
 from chiasm_worker.sched.budget import StepBudget
 from chiasm_worker.sched.policy import RankedQueue, rank, rank_beside
 from chiasm_worker.sched.refusal import Refusal
@@ -42,51 +43,6 @@ class SchedulerLimits:
     max_num_batched_tokens: int
     prefix_caching: bool = True
     max_num_encoder_tokens: int = 2**62
-
-
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """Tokens start..start+num_tokens-1 of a request, computed in this step."""
-
-    request: Request
-    start: int
-    num_tokens: int
-    # True when the chunk ends at the last known token: its logits choose the next one.
-    samples: bool
-
-    @property
-    def end(self) -> int:
-        """First token after the chunk."""
-        return self.start + self.num_tokens
-
-
-@dataclass(frozen=True, slots=True)
-class EncodeJob:
-    """A media item whose encoder output must be written before this step's chunks read it."""
-
-    request: Request
-    span_index: int
-    handle: MediaHandle
-
-
-@dataclass(slots=True)
-class ScheduledBatch:
-    """One step."""
-
-    chunks: list[Chunk] = field(default_factory=list)
-    encodes: list[EncodeJob] = field(default_factory=list)
-
-    @property
-    def num_tokens(self) -> int:
-        """Tokens computed in this step."""
-        return sum(chunk.num_tokens for chunk in self.chunks)
-
-    def take_out(self, request: Request) -> Chunk | None:
-        """Remove the chunk of a request that was scheduled and then preempted."""
-        for index, chunk in enumerate(self.chunks):
-            if chunk.request is request:
-                return self.chunks.pop(index)
-        return None
 
 
 class Placed(enum.Enum):

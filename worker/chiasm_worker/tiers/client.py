@@ -204,7 +204,7 @@ class BlockClient:
                 await self._serve_one(namespace)
             except (OSError, EOFError, ValueError, TimeoutError, ServiceFault) as error:
                 if self._num_failures == 0:
-                    logger.warning("Cache blocks go nowhere and come from nowhere: %s", error)
+                    logger.info("Own memory only, until the block service takes part: %s", error)
             self._disconnect()
             self._num_failures += 1
             await asyncio.sleep(self._backoff.seconds(self._num_failures, random.random()))  # noqa: S311 - spreads load

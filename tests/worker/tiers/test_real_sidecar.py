@@ -1,0 +1,153 @@
+"""Worker and sidecar as a pod runs them: what one worker wrote, the next one starts from."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from chiasm_contract.config import EngineLimits, ImageLimits, SidecarConfig, WorkerConfig
+from chiasm_contract.fingerprint import Scope, scope_fp
+from chiasm_contract.tiers import BlockService, BlockTiers, DiskTier
+from chiasm_sidecar.server import Running, listen, running
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.worker.server.running_worker import Worker, body, events, serving, until
+
+WORDS = "What stands left of the tin, and what behind it? Answer in a word or two, please."
+OTHERS = scope_fp(Scope(tenant="b" * 64, adapter="base", track="stable"))
+
+
+@pytest.fixture
+def worker_config(tmp_path: Path, tiny_folder: Callable[[str], Path]) -> WorkerConfig:
+    return WorkerConfig(
+        model_id="tiny",
+        model_path=tiny_folder("qwen3-grouped"),
+        num_threads=1,
+        socket_path=tmp_path / "w.sock",
+        engine=EngineLimits(kv_cache_bytes=2**22, max_model_len=512),
+        images=ImageLimits(max_per_prompt=2, max_bytes=40_000),
+        block_service=BlockService(socket_path=tmp_path / "kv.sock"),
+    )
+
+
+@asynccontextmanager
+async def sidecar(folder: Path, **expected: str) -> AsyncIterator[Running]:
+    config = SidecarConfig(
+        model_id="tiny",
+        worker_socket=folder / "w.sock",
+        images=ImageLimits(max_per_prompt=2, max_bytes=40_000),
+        expected_identity=expected,
+        tiers=BlockTiers(
+            socket_path=folder / "kv.sock",
+            staging_path=folder / "kv.staging",
+            staging_bytes=2**22,
+            host_bytes=2**22,
+            disk=DiskTier(path=folder / "blocks", max_bytes=2**22),
+        ),
+    )
+    async with running(config, listen("127.0.0.1", 0), listen("127.0.0.1", 0)) as one:
+        yield one
+
+
+async def metrics(worker: Worker) -> dict[str, float]:
+    """Name, and values of labels beside the model's, -> value; of the worker."""
+    text = (await worker.client.get("/metrics")).text
+    return {
+        ".".join([sample.name, *(v for k, v in sample.labels.items() if k != "model_name")]): (
+            sample.value
+        )
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+async def connected(worker: Worker) -> None:
+    assert worker.state.serving is not None
+    engine = worker.state.serving.service.engine
+    await until(lambda: engine.tier_link.staging is not None)
+
+
+async def answer(worker: Worker, *pictures: bytes, scope: str = "") -> list[int]:
+    fields = {"scope_fp": scope} if scope else {}
+    content = body(WORDS, pictures, max_tokens=6, ignore_eos=True, **fields)
+    *tokens, _ = events(await worker.client.post("/generate", content=content))
+    return [token_id for token in tokens for token_id in token.token_ids]
+
+
+async def kept(worker: Worker) -> None:
+    """Until the sidecar has answered for all that was offered."""
+    assert worker.state.serving is not None
+    counters = worker.state.serving.service.engine.tier_link.counters
+    await until(lambda: 0 < counters.offered_blocks.total() == counters.stored.total())
+
+
+async def test_a_worker_that_starts_again_starts_from_what_the_last_one_wrote(
+    worker_config: WorkerConfig, tmp_path: Path, picture: Callable[..., bytes]
+):
+    async with sidecar(tmp_path):
+        async with serving(worker_config) as first:
+            await connected(first)
+            want = await answer(first, picture(1))
+            await kept(first)
+            wrote = await metrics(first)
+        async with serving(worker_config) as second:
+            await connected(second)
+            before = await metrics(second)
+            assert await answer(second, picture(1)) == want
+            after = await metrics(second)
+    name = "chiasm_worker_tier_offered_blocks_total"
+    assert wrote[f"{name}.encoder_output"] > 0
+    assert wrote[f"{name}.media_kv"] > 0
+
+    def gained(name: str) -> float:
+        return after[name] - before[name]
+
+    assert gained("chiasm_worker_encode_calls_total") == 0
+    assert gained("chiasm_worker_tier_restored_tokens_total.media_kv") > 0
+    assert gained("chiasm_worker_tier_verdicts_total.commit.use") > 0
+    assert gained("vllm:prefix_cache_hits_total") > 0
+    assert after["chiasm_worker_tier_connected"] == 1
+    # Its first token took the end of the prompt only: what stands behind the picture.
+    assert gained("chiasm_worker_step_tokens_total") < gained("vllm:prompt_tokens_total")
+
+
+async def test_a_pod_that_starts_again_starts_from_its_disk(
+    worker_config: WorkerConfig, tmp_path: Path, picture: Callable[..., bytes]
+):
+    async with sidecar(tmp_path), serving(worker_config) as first:
+        await connected(first)
+        want = await answer(first, picture(1))
+        await kept(first)
+    async with sidecar(tmp_path), serving(worker_config) as second:
+        await connected(second)
+        encoded = (await metrics(second))["chiasm_worker_encode_calls_total"]
+        assert await answer(second, picture(1)) == want
+        assert (await metrics(second))["chiasm_worker_encode_calls_total"] == encoded
+
+
+async def test_another_tenant_gets_nothing_of_it(
+    worker_config: WorkerConfig, tmp_path: Path, picture: Callable[..., bytes]
+):
+    async with sidecar(tmp_path), serving(worker_config) as worker:
+        await connected(worker)
+        want = await answer(worker, picture(1))
+        await kept(worker)
+        assert await answer(worker, picture(1), scope=OTHERS) == want
+        name = "chiasm_worker_tier_restored_tokens_total"
+        values = await metrics(worker)
+        assert sum(value for key, value in values.items() if key.startswith(name)) == 0
+
+
+async def test_without_its_sidecar_a_worker_answers_and_later_finds_it_again(
+    worker_config: WorkerConfig, tmp_path: Path, picture: Callable[..., bytes]
+):
+    async with serving(worker_config) as worker:
+        want = await answer(worker, picture(1))
+        for _ in range(2):
+            async with sidecar(tmp_path):
+                await connected(worker)
+                assert await answer(worker, picture(1)) == want
+            await until(lambda: worker.state.serving.service.engine.tier_link.staging is None)
+            assert await answer(worker, picture(1)) == want
