@@ -93,6 +93,35 @@ def test_what_was_preempted_finds_its_inputs_again(
     assert engine.runner.encoding.num_items > 2
 
 
+def test_a_file_that_cannot_be_read_again_ends_its_own_request_only(
+    prepared: Callable[[str], Prepared],
+    reference: Callable[[str], Reference],
+    picture: Callable[..., bytes],
+    monkeypatch: pytest.MonkeyPatch,
+):
+    spoilt, fine = ask("What is it?", [picture(4)]), ask("What is that?", [picture(5)])
+    model = Prepared(prepared("qwen3-grouped").model)
+    for asked in (spoilt, fine):
+        model.prompt(asked)
+    engine = model.engine()
+    model.add(engine, "spoilt", spoilt, SamplingParams(10))
+    request = model.add(engine, "fine", fine, SamplingParams(10))
+    original = request_media.decode_image
+
+    def fails(data: bytes, *given: Any) -> Any:
+        if data == spoilt.pictures[0]:
+            raise MemoryError
+        return original(data, *given)
+
+    monkeypatch.setattr(request_media, "decode_image", fails)
+    progress = []
+    while engine.has_requests:
+        progress += engine.step()
+        engine.scheduler.check()
+    assert {each.request_id for each in progress if each.failed} == {"spoilt"}
+    assert list(request.output_token_ids) == reference("qwen3-grouped").generate(fine, 10)
+
+
 def test_outputs_that_a_prefix_hit_passes_by_are_not_asked_for(
     prepared: Callable[[str], Prepared], picture: Callable[..., bytes]
 ):

@@ -73,7 +73,10 @@ class Encoding:
         """
         batches: dict[object, list[tuple[EncodeJob, Tensors]]] = {}
         for job in jobs:
-            inputs = media[job.request.request_id][job.span_index].tensors()
+            try:
+                inputs = media[job.request.request_id][job.span_index].tensors()
+            except Exception as error:  # where they are made from a file again
+                raise EncodingError(job) from error
             shape = (job.handle.item.modality, self._encoder.batch_key(inputs))
             batches.setdefault(shape, []).append((job, inputs))
         for batch in batches.values():
