@@ -43,7 +43,7 @@ async def block_service(
     registry = Registry(settings.retired)
     levels = _levels(settings, meters)
     store = BlockStore(levels, registry, meters)
-    tasks = [asyncio.create_task(level.write()) for level in levels]
+    tasks = [asyncio.create_task(store.write(level)) for level in levels]
     tasks.append(asyncio.create_task(_open_and_sweep(levels, store, registry)))
     try:
         async with BlockService(settings, store, admitted, meters).listening():

@@ -172,14 +172,19 @@ class BlockStore:
             "detail": verdict.detail,
         }
         log.warning("records are removed", extra={"fields": words})
-        chore = self._drop_all(level, namespace, [key for key, _, _ in bad])
-        task = asyncio.get_running_loop().create_task(chore)
+        self._drop_later([level], namespace, [key for key, _, _ in bad])
+
+    def _drop_later(
+        self, levels: Sequence[Level], namespace: Namespace, keys: Sequence[bytes]
+    ) -> None:
+        async def drop() -> None:
+            for key in keys:
+                for level in levels:
+                    await level.drop(namespace, key)
+
+        task = asyncio.get_running_loop().create_task(drop())
         self._chores.add(task)
         task.add_done_callback(self._chores.discard)
-
-    async def _drop_all(self, level: Level, namespace: Namespace, keys: list[bytes]) -> None:
-        for key in keys:
-            await level.drop(namespace, key)
 
     async def close(self) -> None:
         """End what happens beside requests, and every tier."""
@@ -222,11 +227,19 @@ class BlockStore:
             verdict = await level.offer(namespace, header, record)
             if verdict is None:
                 continue
-            if verdict.outcome is Outcome.QUARANTINE or verdict.detail == "stored":
+            if verdict.outcome is Outcome.QUARANTINE:
+                self._drop_later(self.levels, namespace, [header.block_key])
+                return verdict
+            if verdict.detail == "stored":
                 return verdict
             if verdict.outcome is Outcome.USE:
                 best = verdict
         return best
+
+    async def write(self, level: Level) -> None:
+        """Write for ever what is queued for a tier; of two contents under one key none stays."""
+        async for namespace, key in level.writing():
+            self._drop_later(self.levels, namespace, [key])
 
     def _bytes(self, level: Level, state: State) -> int:
         held = level.tier.bytes_by_namespace()

@@ -66,7 +66,11 @@ def new(queue_bytes: int | None = None, **changes: object) -> tuple[Told, Level,
 
 @contextlib.asynccontextmanager
 async def writing(level: Level) -> AsyncIterator[None]:
-    task = asyncio.create_task(level.write())
+    async def write() -> None:
+        async for _ in level.writing():
+            raise AssertionError("no two contents are written here")
+
+    task = asyncio.create_task(write())
     yield
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)

@@ -384,3 +384,30 @@ async def test_what_belongs_to_another_identity_goes_first(
         await until(stored(second, "disk", first_number + 50))
     assert second.value(held, tier="disk", state="draining") == 0
     assert second.value(held, tier="disk", state="live") <= 2**20
+
+
+@pytest.mark.parametrize("host_bytes", [2**20, 0])
+async def test_of_two_contents_under_one_key_none_stays_in_any_tier(
+    start_service: StartService,
+    tmp_path: Path,
+    server: ValkeyServer,
+    root: Any,
+    host_bytes: int,
+) -> None:
+    both = {"disk": disk(tmp_path), "valkey": valkey(tmp_path, server.port)}
+    service = await start_service(host_bytes=host_bytes, **both)
+    await until(opened(service))
+    worker = await service.worker()
+    await worker.store(record(0))
+    await until(stored(service, "disk", 1))
+    await until(stored(service, "valkey", 1))
+    await worker.store(record(0, RecordKind.MEDIA_KV))
+    name = f"chiasm:kv:{NAMESPACE.name}:{key(0).hex()}"
+
+    async def gone() -> bool:
+        found = await worker.chain(key(0))
+        worker.release(found)
+        return not place(tmp_path, 0).exists() and not await root.exists(name)
+
+    await until(gone)
+    assert [each.verdict for each in await worker.chain(key(0))] == [ABSENT]

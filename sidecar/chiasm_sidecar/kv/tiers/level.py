@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 
 from chiasm_contract.block_guard import USE, Outcome, Verdict
@@ -93,19 +93,22 @@ class Level:
         self._waiting.set()
         return USE
 
-    async def write(self) -> None:
-        """Write what is queued, for ever."""
+    async def writing(self) -> AsyncIterator[tuple[Namespace, bytes]]:
+        """Write what is queued, for ever; yields the keys under which there were two contents."""
         while True:
             await self._waiting.wait()
             while self._writes:
                 write = self._writes.popleft()
+                verdict = None
                 try:
-                    await self._put(write)
+                    verdict = await self._put(write)
                 except Exception:
-                    # Nobody awaits this task before the end; ended, the queue would stay full.
+                    # Nobody awaits this before the end; ended, the queue would stay full.
                     log.exception("a record could not be written; this is a bug")
                 finally:
                     self.num_queued_bytes -= len(write.record)
+                if verdict is not None and verdict.outcome is Outcome.QUARANTINE:
+                    yield write.namespace, write.header.block_key
             self._waiting.clear()
 
     async def _put(self, write: _Write) -> Verdict:
