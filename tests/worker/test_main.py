@@ -137,7 +137,8 @@ def test_the_process_ends_on_a_signal_while_it_loads(tmp_path: Path, sign: signa
                 assert time.monotonic() < deadline
                 time.sleep(0.1)
             process.send_signal(sign)
-            assert process.wait(60) == -sign
+            # 0 where the tests themselves were started with the signal ignored.
+            assert process.wait(60) in (0, -sign)
         finally:
             process.kill()
 

@@ -4,7 +4,9 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from chiasm_cluster.host import processes
@@ -14,6 +16,9 @@ from chiasm_cluster.host.processes import Process
 @pytest.fixture
 def sleeper() -> Iterator[subprocess.Popen[bytes]]:
     with subprocess.Popen(["sleep", "1000.25"]) as child:
+        # Popen returns when exec has closed its pipe, a moment before the new command line is there.
+        while b"sleep" not in Path(f"/proc/{child.pid}/cmdline").read_bytes():
+            time.sleep(0.01)
         yield child
         child.kill()
 
