@@ -16,7 +16,8 @@ from chiasm_cluster.host.processes import Process
 @pytest.fixture
 def sleeper() -> Iterator[subprocess.Popen[bytes]]:
     with subprocess.Popen(["sleep", "1000.25"]) as child:
-        # Popen returns when exec has closed its pipe, a moment before the new command line is there.
+        # Popen returns when exec has closed its pipe, a moment before the new command line is
+        # there.
         while b"sleep" not in Path(f"/proc/{child.pid}/cmdline").read_bytes():
             time.sleep(0.01)
         yield child
