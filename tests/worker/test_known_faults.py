@@ -15,12 +15,8 @@ import numpy as np
 import pytest
 from chiasm_worker.engine.engine import Engine
 from chiasm_worker.equality import Conversation, Prepared, Reference, ask
-from chiasm_worker.kvcache.prefix_cache import (
-    MediaIdentity,
-    MediaSpan,
-    block_content,
-    media_runs,
-)
+from chiasm_worker.kvcache.prefix_cache import block_content, media_runs
+from chiasm_worker.media_identity import MediaIdentity, MediaSpan
 from chiasm_worker.request import SamplingParams
 from PIL import Image
 

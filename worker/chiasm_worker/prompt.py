@@ -21,7 +21,7 @@ from chiasm_contract.messages import ChatMessage, TextPart
 from jinja2.exceptions import TemplateError
 from transformers.utils.chat_template_utils import encode_marked_chat, mark_control_tokens
 
-from chiasm_worker.kvcache.prefix_cache import MediaSpan
+from chiasm_worker.media_identity import MediaSpan
 from chiasm_worker.modality.media import MediaItem
 from chiasm_worker.models.base import LoadedModel, PlacedItem
 from chiasm_worker.models.mask import MaskRule, bidirectional_spans, cross_spans

@@ -19,13 +19,8 @@ import numpy.typing as npt
 
 from chiasm_worker.kvcache.block_table import BlockTable
 from chiasm_worker.kvcache.media_cache import MediaHandle
-from chiasm_worker.kvcache.prefix_cache import (
-    CacheScope,
-    ContentChain,
-    CrossSpan,
-    MediaIdentity,
-    MediaSpan,
-)
+from chiasm_worker.kvcache.prefix_cache import CacheScope, ContentChain
+from chiasm_worker.media_identity import CrossSpan, MediaIdentity, MediaSpan
 
 
 class RequestStatus(enum.Enum):

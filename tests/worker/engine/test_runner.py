@@ -7,7 +7,8 @@ import pytest
 from chiasm_worker.engine.runner import _positions, _sequence_chunk
 from chiasm_worker.kvcache.block_table import BlockTable
 from chiasm_worker.kvcache.media_cache import MediaHandle
-from chiasm_worker.kvcache.prefix_cache import CacheScope, ContentChain, CrossSpan, MediaIdentity
+from chiasm_worker.kvcache.prefix_cache import CacheScope, ContentChain
+from chiasm_worker.media_identity import CrossSpan, MediaIdentity
 from chiasm_worker.request import Prompt, Request, SamplingParams
 from chiasm_worker.sched.batch import Chunk
 from hypothesis import given

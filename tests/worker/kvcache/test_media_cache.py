@@ -6,9 +6,9 @@ import pytest
 from chiasm_contract.errors import InvariantError
 from chiasm_worker.kvcache.block_pool import BlockPool
 from chiasm_worker.kvcache.media_cache import MediaCache
-from chiasm_worker.kvcache.prefix_cache import MediaIdentity
 from chiasm_worker.kvcache.rebuild_cost import BlockKind
 from chiasm_worker.kvcache.spec import KVCacheSpec
+from chiasm_worker.media_identity import MediaIdentity
 
 SPEC = KVCacheSpec(num_layers=1, num_kv_heads=1, head_dim=8, block_size=8, dtype_bytes=4)
 ITEM = MediaIdentity("image", b"d" * 32, (1, 4, 4), 10)

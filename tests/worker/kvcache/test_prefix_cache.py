@@ -8,18 +8,15 @@ import pytest
 from chiasm_worker.kvcache.block_pool import BlockPool
 from chiasm_worker.kvcache.prefix_cache import (
     CacheScope,
-    Compression,
     ContentChain,
-    CrossSpan,
-    MediaIdentity,
     MediaRun,
-    MediaSpan,
     cross_root,
     find_prefix,
     media_contents,
     media_runs,
     root_key,
 )
+from chiasm_worker.media_identity import Compression, CrossSpan, MediaIdentity, MediaSpan
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -105,12 +102,6 @@ def test_another_fingerprint_shares_nothing(field: int):
 def test_a_picture_later_in_the_prompt_leaves_the_blocks_before_it_alone():
     late = replace(SPAN, start=9)
     assert hits(filled(TOKENS, (late,)), TOKENS) == [0, 1]
-
-
-def test_the_encoder_computes_what_compression_leaves_out():
-    pooled = replace(ITEM, num_tokens=2, compression=Compression("mean", 1, 4, (1, 2, 3), (2, 2)))
-    assert (ITEM.num_encoder_tokens, pooled.num_encoder_tokens) == (6, 6)
-    assert ITEM.encoded == pooled.encoded == ITEM
 
 
 def test_encoder_outputs_are_found_by_picture_not_by_place():
@@ -205,12 +196,3 @@ def test_runs_cover_every_media_token_once(
         for i in range(run.length)
     ]
     assert covered == expected
-
-
-@pytest.mark.parametrize(
-    "runs", [((0, 4), (5, 1)), ((1, 6),), ((0, 3), (2, 3)), ((0, 6), (7, 0))],
-    ids=["too few", "late", "overlapping", "empty"],
-)  # fmt: skip
-def test_runs_that_do_not_hold_the_whole_item_are_refused(runs: tuple[tuple[int, int], ...]):
-    with pytest.raises(ValueError, match="The runs"):
-        MediaSpan(ITEM, 3, b"p" * 32, runs)

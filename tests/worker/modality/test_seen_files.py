@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from chiasm_worker.kvcache.prefix_cache import MediaIdentity
+from chiasm_worker.media_identity import MediaIdentity
 from chiasm_worker.modality.media import MediaItem
 from chiasm_worker.modality.seen_files import FileKey, SeenFiles
 from hypothesis import given

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from chiasm_worker.kvcache.prefix_cache import MediaIdentity, MediaSpan
+from chiasm_worker.media_identity import MediaIdentity, MediaSpan
 from chiasm_worker.models.mask import MaskRule, bidirectional_spans, cross_spans
 from hypothesis import given
 from hypothesis import strategies as st

@@ -6,8 +6,9 @@ import numpy as np
 from chiasm_worker.kvcache.block_pool import BlockPool
 from chiasm_worker.kvcache.block_table import BlockTable
 from chiasm_worker.kvcache.media_cache import MediaCache
-from chiasm_worker.kvcache.prefix_cache import CacheScope, ContentChain, MediaIdentity, MediaSpan
+from chiasm_worker.kvcache.prefix_cache import CacheScope, ContentChain
 from chiasm_worker.kvcache.spec import KVCacheSpec
+from chiasm_worker.media_identity import MediaIdentity, MediaSpan
 from chiasm_worker.request import FinishReason, Prompt, Request, SamplingParams
 from chiasm_worker.sched.batch import ScheduledBatch
 from chiasm_worker.sched.scheduler import Scheduler, SchedulerLimits

@@ -11,16 +11,9 @@ import pytest
 from chiasm_worker.kvcache.block_pool import BlockPool
 from chiasm_worker.kvcache.block_table import BlockTable
 from chiasm_worker.kvcache.media_cache import MediaCache
-from chiasm_worker.kvcache.prefix_cache import (
-    CacheScope,
-    Compression,
-    ContentChain,
-    CrossSpan,
-    MediaIdentity,
-    MediaSpan,
-    cross_root,
-)
+from chiasm_worker.kvcache.prefix_cache import CacheScope, ContentChain, cross_root
 from chiasm_worker.kvcache.spec import KVCacheSpec
+from chiasm_worker.media_identity import Compression, CrossSpan, MediaIdentity, MediaSpan
 from chiasm_worker.request import FinishReason, Prompt, Request, SamplingParams
 from chiasm_worker.sched.batch import ScheduledBatch
 from chiasm_worker.sched.scheduler import Scheduler, SchedulerLimits

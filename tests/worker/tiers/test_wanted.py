@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from chiasm_contract.block_wire import GroupKind, decode_fetch, encode_fetch
-from chiasm_worker.kvcache.prefix_cache import CrossSpan, MediaIdentity
 from chiasm_worker.kvcache.rebuild_cost import RebuildCosts
+from chiasm_worker.media_identity import CrossSpan, MediaIdentity
 from chiasm_worker.request import Request
 from chiasm_worker.tiers.wanted import Patience, Wanted
 

@@ -16,8 +16,8 @@ from chiasm_worker.engine.arena import Arena
 from chiasm_worker.engine.encoding import EncoderInputs, Encoding
 from chiasm_worker.engine.sampler import RowSampler, SampledToken, sample
 from chiasm_worker.kvcache.media_cache import MediaHandle
-from chiasm_worker.kvcache.prefix_cache import Compression, CrossSpan
 from chiasm_worker.kvcache.rebuild_cost import RebuildCosts
+from chiasm_worker.media_identity import Compression, CrossSpan
 from chiasm_worker.models.base import LoadedModel
 from chiasm_worker.models.compressor import COMPRESSORS, TokenGrid, Window
 from chiasm_worker.models.decoder import MediaRows

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from chiasm_contract.errors import InvariantError
 
 from chiasm_worker.kvcache.block_pool import BlockPool
-from chiasm_worker.kvcache.prefix_cache import MediaBlockContent, MediaIdentity, media_contents
+from chiasm_worker.kvcache.prefix_cache import MediaBlockContent, media_contents
 from chiasm_worker.kvcache.rebuild_cost import BlockKind, Rebuild
 from chiasm_worker.kvcache.spec import KVCacheSpec
+from chiasm_worker.media_identity import MediaIdentity
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)

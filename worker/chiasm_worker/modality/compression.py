@@ -15,7 +15,7 @@ from typing import Any
 from chiasm_contract.config import COMPRESSION_RATIOS, Detail, VisionConfig
 from chiasm_contract.errors import InvalidRequest
 
-from chiasm_worker.kvcache.prefix_cache import Compression
+from chiasm_worker.media_identity import Compression
 from chiasm_worker.modality.media import MediaItem
 from chiasm_worker.models.base import LoadedModel
 from chiasm_worker.models.compressor import COMPRESSORS, TokenGrid, reduced, window_of

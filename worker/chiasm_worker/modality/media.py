@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from transformers.video_utils import VideoMetadata
 
-from chiasm_worker.kvcache.prefix_cache import MediaIdentity
+from chiasm_worker.media_identity import MediaIdentity
 from chiasm_worker.modality.audio import CanonicalAudio
 from chiasm_worker.modality.image import CanonicalImage
 from chiasm_worker.modality.options import resolved_options

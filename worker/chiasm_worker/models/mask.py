@@ -9,7 +9,7 @@ import enum
 from collections.abc import Sequence
 from dataclasses import replace
 
-from chiasm_worker.kvcache.prefix_cache import CrossSpan, MediaSpan
+from chiasm_worker.media_identity import CrossSpan, MediaSpan
 
 
 class MaskRule(enum.Enum):

@@ -20,8 +20,9 @@ from chiasm_contract.block_wire import MAX_GROUPS, MAX_KEYS, Fetch, Group, Group
 
 from chiasm_worker.kvcache.block_pool import BlockPool
 from chiasm_worker.kvcache.media_cache import MediaCache
-from chiasm_worker.kvcache.prefix_cache import BlockContent, MediaBlockContent, MediaIdentity
+from chiasm_worker.kvcache.prefix_cache import BlockContent, MediaBlockContent
 from chiasm_worker.kvcache.rebuild_cost import Rebuild, RebuildCosts
+from chiasm_worker.media_identity import MediaIdentity
 from chiasm_worker.request import Request
 
 
