@@ -34,6 +34,12 @@ class Runner:
         self._arena = arena
         self._attention = attention
 
+    def use(self, model: LoadedModel) -> None:
+        """Compute with this model from now on."""
+        if model is not self._model:
+            self._model = model
+            self.encoding.use(model)
+
     @torch.inference_mode()
     def run(
         self,
