@@ -126,7 +126,7 @@ async def test_text_without_bound_is_refused_before_it_is_rendered(
     worker: Worker, monkeypatch: pytest.MonkeyPatch
 ):
     assert worker.state.serving is not None
-    monkeypatch.setattr(worker.state.serving.generation._prompts, "build", None)
+    monkeypatch.setattr(worker.state.serving.generation.reading.prompts, "build", None)
     response = await worker.generate("x" * 100_000)
     assert (response.status_code, response.json()["code"]) == (400, "context_length_exceeded")
     assert "have 100000 characters; the 512 tokens" in response.json()["message"]
@@ -306,7 +306,7 @@ async def test_only_the_engines_thread_computes_with_several_threads(
     async with serving(config.model_copy(update={"num_threads": 2})) as worker:
         assert worker.state.serving is not None
         service = worker.state.serving.service
-        prompts = worker.state.serving.generation._prompts
+        prompts = worker.state.serving.generation.reading.prompts
 
         def watched(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
             def run(*arguments: Any) -> Any:
