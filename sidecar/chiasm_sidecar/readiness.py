@@ -70,6 +70,7 @@ class Readiness:
         self._worker = worker
         self._metrics = metrics
         self._recheck = asyncio.Event()
+        self._checking = asyncio.Lock()
         self._incarnation: str | None = None
         self._num_silent_checks = 0
         self.draining = False
@@ -133,8 +134,18 @@ class Readiness:
                 return _FAILED_PROBE_INTERVAL_SECONDS
         return _WAITING_INTERVAL_SECONDS
 
+    async def look_anew(self, found_wrong: Admission) -> None:
+        """Return once the worker was looked at since this admission proved to be wrong."""
+        async with self._checking:
+            if self.admission is found_wrong:
+                await self._check()
+
     async def check(self) -> None:
         """Look at the worker once and update `state`."""
+        async with self._checking:
+            await self._check()
+
+    async def _check(self) -> None:
         if self._gate.fault is not None:
             self._set("TenantKeysRefused", self._gate.fault)
             return
@@ -197,7 +208,7 @@ class Readiness:
         try:
             async with (
                 asyncio.timeout(_PROBE_TIMEOUT_SECONDS),
-                self._worker.generate(head, files, identity.incarnation) as batches,
+                self._worker.generate(head, files, identity) as batches,
             ):
                 async for _ in batches:
                     pass

@@ -91,14 +91,20 @@ class Generation:
         """Read new requests as another model does, and have it compute them."""
         self._current = (reading, epoch)
 
-    async def events(self, head: GenerateHead, files: MediaFiles) -> AsyncGenerator[list[Event]]:
+    def events(self, head: GenerateHead, files: MediaFiles) -> AsyncGenerator[list[Event]]:
         """Batches of events; the last event brings the usage or is an ErrorEvent.
+
+        The model that new requests are read by when this is called also answers, whatever is
+        swapped meanwhile.
 
         Raises: ClientFault before the first batch when the request is at fault.
         """
+        return self._events(head, files, *self._current)
+
+    async def _events(
+        self, head: GenerateHead, files: MediaFiles, reading: Reading, epoch: Epoch
+    ) -> AsyncGenerator[list[Event]]:
         sampling = head.sampling
-        # The model that has read a request also answers it, whatever is swapped meanwhile.
-        reading, epoch = self._current
         with self._service.admission(sampling.n):
             engine = self._service.engine
             reading.media.check(head.media_parts(), files)

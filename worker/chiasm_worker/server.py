@@ -15,6 +15,7 @@ from collections.abc import AsyncGenerator
 from chiasm_contract.config import WorkerConfig
 from chiasm_contract.errors import ChiasmError, InvalidRequest, RequestTooLarge
 from chiasm_contract.messages import (
+    COMPUTE_FP_HEADER,
     EVENT_MEDIA_TYPE,
     INCARNATION_HEADER,
     MAX_HEAD_BYTES,
@@ -109,7 +110,7 @@ def create_app(state: WorkerState) -> Starlette:
         return Response(text, media_type=CONTENT_TYPE_LATEST)
 
     async def generate(request: Request) -> Response:
-        serving = state.require()
+        state.require()
         try:
             body = await _read_body(request, state.config)
         except ClientDisconnect:
@@ -118,12 +119,14 @@ def create_app(state: WorkerState) -> Starlette:
             head, files = decode_request(body)
         except ValidationError as error:
             raise InvalidRequest(_first_problem(error)) from error
+        serving = state.require()  # Now: another model may have come while the body did.
         events = serving.generation.events(head, files)
+        answers = {INCARNATION_HEADER: state.incarnation, COMPUTE_FP_HEADER: serving.compute_fp}
         del body, files  # Many requests may wait here, each with megabytes of files.
         first = await _first_batch(events, request.receive)
         if first is None:
             return Response(status_code=_NOBODY)
-        return EventStream(first, events, {INCARNATION_HEADER: state.incarnation})
+        return EventStream(first, events, answers)
 
     async def reload(_: Request) -> Response:
         await state.reload()

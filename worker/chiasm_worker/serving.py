@@ -44,6 +44,11 @@ class Serving:
     service: EngineService
     generation: Generation
 
+    @property
+    def compute_fp(self) -> str:
+        """What the numbers of new requests mean."""
+        return fingerprint.compute_fp(self.identity.compute)
+
 
 class WorkerState:
     """Loading, failed or serving."""
@@ -73,9 +78,10 @@ class WorkerState:
 
         Raises: Unavailable saying why nothing does.
         """
-        identity = self.require().identity
+        serving = self.require()
+        identity = serving.identity
         return IdentityReport(
-            compute_fp=fingerprint.compute_fp(identity.compute),
+            compute_fp=serving.compute_fp,
             repr_fp=fingerprint.repr_fp(identity.repr),
             incarnation=self.incarnation,
             fields=identity.fields(),

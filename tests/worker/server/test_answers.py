@@ -34,6 +34,8 @@ from tests.worker.server.running_worker import Worker, body, events, serving, un
 async def test_an_answer_is_tokens_and_then_a_finish(worker: Worker, picture: Callable[..., bytes]):
     response = await worker.generate("hello", (picture(1),))
     assert response.headers[messages.INCARNATION_HEADER] == worker.state.incarnation
+    compute_fp = worker.state.identity_report().compute_fp
+    assert response.headers[messages.COMPUTE_FP_HEADER] == compute_fp
     *tokens, finish = events(response)
     assert all(isinstance(event, TokenEvent) for event in tokens)
     assert isinstance(finish, FinishEvent)

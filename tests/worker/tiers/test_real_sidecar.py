@@ -11,6 +11,7 @@ from chiasm_contract.config import EngineLimits, ImageLimits, SidecarConfig, Wor
 from chiasm_contract.fingerprint import Scope, scope_fp
 from chiasm_contract.tiers import BlockService, BlockTiers, DiskTier
 from chiasm_sidecar.server import Running, listen, running
+from chiasm_worker.tiers.wanted import Patience
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.worker.server.folders import Folder
@@ -66,7 +67,10 @@ async def metrics(worker: Worker) -> dict[str, float]:
 
 async def connected(worker: Worker) -> None:
     assert worker.state.serving is not None
-    engine = worker.state.serving.service.engine
+    service = worker.state.serving.service
+    # On a busy machine computing is quicker than asking, and then nothing is asked for long.
+    service._patience = Patience(60.0, 60.0)
+    engine = service.engine
     await until(lambda: engine.tier_link.staging is not None)
 
 
