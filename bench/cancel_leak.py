@@ -28,7 +28,14 @@ from typing import Any
 import torch
 from chiasm_contract.config import EngineLimits, MediaLimits, VisionConfig
 from chiasm_contract.errors import Overloaded
-from chiasm_contract.messages import ChatMessage, GenerateHead, ImagePart, Sampling, TextPart
+from chiasm_contract.messages import (
+    ChatMessage,
+    GenerateHead,
+    ImagePart,
+    MediaFiles,
+    Sampling,
+    TextPart,
+)
 from chiasm_worker.engine.engine import Engine
 from chiasm_worker.engine.service import EngineService
 from chiasm_worker.equality import ROOT
@@ -102,7 +109,9 @@ class Clients:
         self, head: GenerateHead, shown: list[bytes], num_events: int, seen: list[int]
     ) -> bool:
         """Whether the answer came to its end; leaves after `num_events` tokens."""
-        async with aclosing(self._generation.events(head, shown)) as batches:
+        async with aclosing(
+            self._generation.events(head, MediaFiles(images=tuple(shown)))
+        ) as batches:
             async for batch in batches:
                 seen[0] += len(batch)
                 if batch[-1].type == "finish":
