@@ -134,9 +134,7 @@ class DiskTier:
         return any(begins(name, prefix) for prefix in self._retired)
 
     async def drop(self, namespace: Namespace, key: bytes) -> None:
-        """Remove a file, unless a new one is on its way into its place."""
-        if (namespace.name, key) in self._writing:
-            return
+        """Remove a file; never called while one is being written under the same key."""
         self._ledger.remove(namespace.name, key)
         await self._do(self._folder.remove, [(namespace.name, key)])
 
