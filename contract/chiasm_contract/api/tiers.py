@@ -11,22 +11,22 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field, StringConstraints
 
-from chiasm_contract.api.fields import ApiModel, Quantity, at_least, rule, rules
+from chiasm_contract.api.fields import (
+    ApiModel,
+    DnsName,
+    Quantity,
+    SecretEntryName,
+    at_least,
+    rule,
+    rules,
+)
 
-Hostname = Annotated[
-    str, StringConstraints(max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")
-]
 
+class SecretEntry(ApiModel):
+    """One entry of a Secret in the resource's namespace."""
 
-class SecretKey(ApiModel):
-    """One key of a Secret in the resource's namespace."""
-
-    name: Annotated[
-        str, StringConstraints(max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")
-    ] = Field(description="Name of the Secret.")
-    key: Annotated[
-        str, StringConstraints(min_length=1, max_length=253, pattern=r"^[-._a-zA-Z0-9]+$")
-    ] = Field(description="Key inside it.")
+    name: DnsName = Field(description="Name of the Secret.")
+    key: SecretEntryName = Field(description="Key inside it.")
 
 
 class HostTier(ApiModel):
@@ -61,16 +61,16 @@ class ValkeyTier(ApiModel):
         )
     )
 
-    host: Hostname = Field(description="Name or address, as pods resolve it.")
+    host: DnsName = Field(description="Name or address, as pods resolve it.")
     port: int = Field(default=6379, ge=1, le=65535, description="TCP port.")
     tls: bool = Field(default=False, description="Speak TLS; without it blocks travel in clear.")
-    ca_secret: SecretKey | None = Field(
+    ca_secret: SecretEntry | None = Field(
         default=None, description="Authority that signed the server's certificate, as PEM."
     )
     username: Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]{1,128}$")] = Field(
         default="default", description="User of the server's access control list."
     )
-    password_secret: SecretKey | None = Field(
+    password_secret: SecretEntry | None = Field(
         default=None, description="The user's password; a changed one is used without a restart."
     )
     key_prefix: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9:_-]{1,64}$")] = Field(
