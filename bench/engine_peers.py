@@ -1,8 +1,8 @@
 """The engine beside transformers and vLLM: same random 107M Qwen2.5-VL, same prompts, same run.
 
-Every contestant is a process of its own, asked in turn; only one computes at a time. All run in
-bfloat16 on the same threads and start from picture files. A round asks each with pictures that
-nobody has seen:
+Every contestant is a process of its own; only one computes at a time. All run in bfloat16 on the
+same threads and start from picture files that nobody has seen. They take turns at each single
+question, another one first each time, so that a disturbance of the machine meets all alike:
 
     ttft_new                            one token about a new picture, seconds
     ttft_same                           the same request again, seconds
@@ -10,14 +10,16 @@ nobody has seen:
     one_stream                          128 tokens about that picture, tokens/s
     eight_streams                       64 tokens about each of eight new pictures, tokens/s
 
-`vs_vllm` and `vs_transformers` are ours divided by theirs, medians over rounds: above 1 is better
-for streams, below 1 for first tokens. vLLM runs in its compiled mode, from an environment of its
-own (`--vllm`); where there is none the benchmark says how to make one and goes on without.
+`vs_vllm` and `vs_transformers` are ours divided by theirs in the same turn, medians over turns:
+above 1 is better for streams, below 1 for first tokens; `spread` holds the quartiles. vLLM runs in
+its compiled mode, from an environment of its own (`--vllm`); where there is none the benchmark
+says how to make one and goes on without.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import random
@@ -26,7 +28,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +47,10 @@ INSTALL = """vLLM is not in {folder}, so it is not measured. To install its CPU 
 WORDS = ("What is on the left?", "How many red circles are on the shelf?", "Is it green?")
 FIRST_TOKENS = ("ttft_new", "ttft_same", "ttft_same_picture_other_question")
 STREAMS = ("one_stream", "eight_streams")
+OURS = "chiasm_engine"
+NUM_PICTURES = 5
+# OpenMP threads spin for up to .2 s after their work, on the cores of whoever is next.
+PAUSE_SECONDS = 0.3
 
 
 class Contestant:
@@ -104,20 +110,51 @@ class Contestant:
         return answer
 
 
-def run_round(contestant: Contestant, pictures: Sequence[Path]) -> dict[str, float]:
-    """One round of a contestant on nine new pictures."""
-    first, *others = pictures
-    new, same = (contestant.ask([(first, WORDS[0])], 1) for _ in range(2))
-    other = contestant.ask([(first, WORDS[1])], 1)
-    one = contestant.ask([(first, WORDS[1])], 128)
-    eight = contestant.ask([(picture, WORDS[2]) for picture in others], 64)
-    return {
-        "ttft_new": new,
-        "ttft_same": same,
-        "ttft_same_picture_other_question": other,
-        "one_stream": 128 / one,
-        "eight_streams": 8 * 64 / eight,
-    }
+class Turns:
+    """Contestants that answer the same questions one after another."""
+
+    def __init__(self, contestants: Sequence[Contestant]) -> None:
+        self._contestants = list(contestants)
+        self.readings: dict[str, dict[str, list[float]]] = {}
+
+    def ask(self, key: str, questions: Sequence[tuple[Path, str]], max_tokens: int) -> None:
+        """One turn; streams are read as tokens/s, first tokens as seconds."""
+        for contestant in self._contestants:
+            time.sleep(PAUSE_SECONDS)
+            seconds = contestant.ask(questions, max_tokens)
+            num_tokens = max_tokens * len(questions)
+            value = num_tokens / seconds if key in STREAMS else seconds
+            self.readings.setdefault(contestant.name, {}).setdefault(key, []).append(value)
+        self._contestants.append(self._contestants.pop(0))
+
+    def medians(self) -> dict[str, dict[str, float]]:
+        """Contestant -> reading -> its median."""
+        return {
+            name: {key: round(statistics.median(values), 4) for key, values in readings.items()}
+            for name, readings in self.readings.items()
+        }
+
+    def ratios(self, peer: str) -> dict[str, Any]:
+        """Ours divided by a peer's, turn by turn: the median and the quartiles of each reading."""
+        medians, spread = {}, {}
+        for key in (*STREAMS, *FIRST_TOKENS):
+            pairs = zip(self.readings[OURS][key], self.readings[peer][key], strict=True)
+            turns = [ours / theirs for ours, theirs in pairs]
+            low, middle, high = statistics.quantiles(turns, n=4)
+            medians[key] = round(middle, 3)
+            spread[key] = [round(low, 3), round(high, 3)]
+        return {**medians, "spread": spread}
+
+
+def run_round(turns: Turns, pictures: Iterator[Path]) -> None:
+    """Five new pictures, their questions, and the streams."""
+    for _ in range(NUM_PICTURES):
+        picture = next(pictures)
+        turns.ask("ttft_new", [(picture, WORDS[0])], 1)
+        turns.ask("ttft_same", [(picture, WORDS[0])], 1)
+        turns.ask("ttft_same_picture_other_question", [(picture, WORDS[1])], 1)
+    turns.ask("one_stream", [(picture, WORDS[1])], 128)
+    turns.ask("eight_streams", [(next(pictures), WORDS[2]) for _ in range(8)], 64)
 
 
 def copy_gigabytes_per_second() -> float:
@@ -132,11 +169,6 @@ def copy_gigabytes_per_second() -> float:
     return 2 * source.numel() / best / 1e9
 
 
-def ratios(ours: dict[str, float], theirs: dict[str, float]) -> dict[str, float]:
-    """Ours divided by theirs."""
-    return {name: round(ours[name] / theirs[name], 3) for name in (*STREAMS, *FIRST_TOKENS)}
-
-
 def main() -> None:
     """Start the contestants, ask them in turn, publish."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -146,7 +178,7 @@ def main() -> None:
     parser.add_argument("--vllm", type=Path, default=VLLM, help="vLLM's Python environment")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    pythons = {"chiasm_engine": sys.executable, "transformers_model": sys.executable}
+    pythons = {OURS: sys.executable, "transformers_model": sys.executable}
     if (options.vllm / "bin" / "python").exists():
         pythons["vllm_engine"] = str(options.vllm / "bin" / "python")
     else:
@@ -158,21 +190,18 @@ def main() -> None:
         for name, python in pythons.items():
             print(f"starting {name}", flush=True)
             contestants.append(Contestant(name, Path(python), folder / "model", options.threads))
-        readings = measure(contestants, folder, options.rounds, random.Random(options.seed))
+        pictures = new_pictures(folder, random.Random(options.seed))
+        run_round(Turns(contestants), pictures)  # warms up
+        turns = Turns(contestants)
+        for number in range(options.rounds):
+            run_round(turns, pictures)
+            print(f"round {number + 1}: {json.dumps(turns.medians())}", flush=True)
         for contestant in contestants:
             contestant.close()
-    medians = {
-        name: {key: statistics.median(r[key] for r in rounds) for key in rounds[0]}
-        for name, rounds in readings.items()
+    figures: dict[str, Any] = {
+        f"vs_{name.partition('_')[0]}": turns.ratios(name) for name in pythons if name != OURS
     }
-    ours = medians["chiasm_engine"]
-    figures: dict[str, Any] = {"vs_transformers": ratios(ours, medians["transformers_model"])}
-    if "vllm_engine" in medians:
-        figures["vs_vllm"] = ratios(ours, medians["vllm_engine"])
-    figures["readings"] = {
-        name: {key: round(value, 4) for key, value in values.items()}
-        for name, values in medians.items()
-    }
+    figures["readings"] = turns.medians()
     figures |= {
         "start_seconds": {c.name: round(c.start_seconds, 1) for c in contestants},
         "copy_gigabytes_per_second": round(copy_gigabytes_per_second(), 1),
@@ -184,20 +213,10 @@ def main() -> None:
     publish("engine_peers", figures)
 
 
-def measure(
-    contestants: Sequence[Contestant], folder: Path, num_rounds: int, rng: random.Random
-) -> dict[str, list[dict[str, float]]]:
-    """Rounds of every contestant in turn; the first round warms up and is dropped."""
-    readings: dict[str, list[dict[str, float]]] = {c.name: [] for c in contestants}
-    for number in range(num_rounds + 1):
-        for contestant in contestants:
-            pictures = [write_picture(folder / f"{i}.png", rng) for i in range(9)]
-            reading = run_round(contestant, pictures)
-            shown = " ".join(f"{key} {value:.3f}" for key, value in reading.items())
-            print(f"round {number} {contestant.name}: {shown}", flush=True)
-            if number:
-                readings[contestant.name].append(reading)
-    return readings
+def new_pictures(folder: Path, rng: random.Random) -> Iterator[Path]:
+    """Picture files that nobody has seen, without end."""
+    for number in itertools.count():
+        yield write_picture(folder / f"{number}.png", rng)
 
 
 if __name__ == "__main__":
