@@ -26,13 +26,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from chiasm_contract.config import EngineLimits, ImageLimits
+from chiasm_contract.config import EngineLimits, MediaLimits, VisionConfig
 from chiasm_contract.errors import Overloaded
 from chiasm_contract.messages import ChatMessage, GenerateHead, ImagePart, Sampling, TextPart
 from chiasm_worker.engine.engine import Engine
 from chiasm_worker.engine.service import EngineService
 from chiasm_worker.equality import ROOT
-from chiasm_worker.generation import Generation
+from chiasm_worker.generation import Generation, Reading
 from chiasm_worker.models.registry import load_model
 from chiasm_worker.models.tiny import TINY_MODELS, write_tiny_model
 from pictures import noise
@@ -140,7 +140,7 @@ async def measure(folder: Path, rng: random.Random, num_cancels: int) -> dict[st
     )
     engine = Engine(model, limits, ROOT)
     service = EngineService(engine)
-    generation = Generation(ImageLimits(), model, service)
+    generation = Generation(Reading(MediaLimits(), VisionConfig(), model), service)
     service.start()
     clients = Clients(generation, rng, num_cancels)
     started = time.perf_counter()

@@ -79,7 +79,10 @@ def instant_worker(socket_path: str) -> None:
             usage = Usage(prompt_tokens=80, completion_tokens=1, cached_tokens=0, image_tokens=64)
             yield _line(FinishEvent(reason="stop", usage=usage))
 
-        headers = {messages.INCARNATION_HEADER: "i"}
+        headers = {
+            messages.INCARNATION_HEADER: identity.incarnation,
+            messages.COMPUTE_FP_HEADER: identity.compute_fp,
+        }
         return StreamingResponse(events(), media_type=messages.EVENT_MEDIA_TYPE, headers=headers)
 
     def answer(text: str) -> Callable[[Request], Awaitable[Response]]:

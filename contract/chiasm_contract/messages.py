@@ -24,6 +24,8 @@ REQUEST_MEDIA_TYPE = "application/x-chiasm-request"
 EVENT_MEDIA_TYPE = "application/x-ndjson"
 INCARNATION_HEADER = "x-chiasm-incarnation"
 """On the worker's answers to /generate: IdentityReport.incarnation of the process that answers."""
+COMPUTE_FP_HEADER = "x-chiasm-compute-fp"
+"""Beside it: IdentityReport.compute_fp of the model that answers; a reload may swap it."""
 
 # One step of priority passes the whole of a queue of the default length.
 PLACES_PER_PRIORITY = 64

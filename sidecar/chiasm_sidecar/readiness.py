@@ -70,6 +70,7 @@ class Readiness:
         self._worker = worker
         self._metrics = metrics
         self._recheck = asyncio.Event()
+        self._looked = asyncio.Condition()
         self._incarnation: str | None = None
         self._num_silent_checks = 0
         self.draining = False
@@ -119,8 +120,10 @@ class Readiness:
     async def watch(self) -> None:
         """Check for ever."""
         while True:
+            self._recheck.clear()  # What is doubted from here on is looked at once more.
             await self.check()
-            self._recheck.clear()
+            async with self._looked:
+                self._looked.notify_all()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._interval()):
                     await self._recheck.wait()
@@ -132,6 +135,14 @@ class Readiness:
             case "ProbePictureFailed":
                 return _FAILED_PROBE_INTERVAL_SECONDS
         return _WAITING_INTERVAL_SECONDS
+
+    async def look_anew(self, found_wrong: Admission) -> None:
+        """Return once `watch` has looked at the worker since this admission proved to be wrong."""
+        async with self._looked:
+            for _ in range(2):  # The first look may have begun before.
+                if self.admission is found_wrong:
+                    self.doubt()
+                    await self._looked.wait()
 
     async def check(self) -> None:
         """Look at the worker once and update `state`."""
@@ -197,7 +208,7 @@ class Readiness:
         try:
             async with (
                 asyncio.timeout(_PROBE_TIMEOUT_SECONDS),
-                self._worker.generate(head, files, identity.incarnation) as batches,
+                self._worker.generate(head, files, identity) as batches,
             ):
                 async for _ in batches:
                     pass

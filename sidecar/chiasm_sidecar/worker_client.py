@@ -36,6 +36,7 @@ _CONTROL_TIMEOUT_SECONDS = 5.0
 # request never meets a connection that is just being closed.
 _KEEPALIVE_SECONDS = 3.0
 _RETRY_AFTER_SECONDS = 2
+_WHO_ANSWERS = (messages.INCARNATION_HEADER, messages.COMPUTE_FP_HEADER)
 _MAX_LINE_BYTES = 4 * 2**20
 
 
@@ -117,12 +118,12 @@ class WorkerClient:
 
     @asynccontextmanager
     async def generate(
-        self, head: GenerateHead, files: MediaFiles, incarnation: str
+        self, head: GenerateHead, files: MediaFiles, admitted: IdentityReport
     ) -> AsyncIterator[AsyncIterator[list[TokenEvent | FinishEvent]]]:
         """Start one generation; yields the batches of events as they arrive.
 
-        The last event of the last batch is the FinishEvent with the usage. `incarnation` is the
-        process that was admitted: an answer of another one, started since, is not taken.
+        The last event of the last batch is the FinishEvent with the usage. An answer of another
+        process or of other weights than were admitted is not taken.
 
         Raises: ChiasmError when the worker refuses, WorkerGone when it cannot be reached. While
         iterating: the error that the worker reports, WorkerGone when it ends early.
@@ -133,7 +134,8 @@ class WorkerClient:
         try:
             if response.status != 200:
                 raise _refusal(response.status, await response.read())
-            if response.headers.get(messages.INCARNATION_HEADER) != incarnation:
+            answers = [response.headers.get(name) for name in _WHO_ANSWERS]
+            if answers != [admitted.incarnation, admitted.compute_fp]:
                 raise WorkerGone("The model's worker was replaced; ask again.", "replaced")
             yield _batches(response.content)
         except aiohttp.ClientError as error:

@@ -154,7 +154,10 @@ class ScriptedWorker:
         if self.refusal:
             return _fault(self.refusal)
         response = web.StreamResponse(
-            headers={messages.INCARNATION_HEADER: self.identity.incarnation}
+            headers={
+                messages.INCARNATION_HEADER: self.identity.incarnation,
+                messages.COMPUTE_FP_HEADER: self.identity.compute_fp,
+            }
         )
         await response.prepare(request)
         self.num_open += 1

@@ -14,10 +14,11 @@ from chiasm_contract.errors import (
     RequestTooLarge,
     Unavailable,
 )
-from chiasm_contract.messages import ErrorEvent, FinishEvent
+from chiasm_contract.messages import ErrorEvent, FinishEvent, IdentityReport
 
 from tests.sidecar.conftest import (
     ANSWER,
+    FIELDS,
     Pod,
     StartPod,
     cut,
@@ -86,13 +87,54 @@ async def test_fault_that_the_worker_reports_within_an_answer(pod: Pod) -> None:
     assert (status, answer["error"]["code"]) == (500, "engine_failed")
 
 
-async def test_replaced_worker_is_not_taken_for_the_admitted_one(pod: Pod) -> None:
+SWAPPED = pytest.mark.parametrize(
+    "swapped",
+    [identity("two"), identity("one", **{"compute.weights.language": "d" * 64})],
+    ids=["another process", "other weights"],
+)
+
+
+@SWAPPED
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_request_waits_until_what_took_the_workers_place_is_admitted(
+    pod: Pod, swapped: IdentityReport, stream: bool
+) -> None:
+    """Nothing of the first answer is shown: nobody has looked at who gives it."""
+    num_before = len(pod.worker.requests)
+    pod.worker.identity = swapped
+    async with pod.client() as client:
+        chat = client.chat.completions
+        if stream:
+            chunks = [chunk async for chunk in await chat.create(**question(stream=True))]
+            said = {chunk.system_fingerprint for chunk in chunks}
+        else:
+            said = {(await chat.create(**question())).system_fingerprint}
+    assert said == {swapped.compute_fp[:16]}
+    # Refused, the picture by which the new one was admitted, and the answer.
+    assert len(pod.worker.requests) == num_before + 3
+
+
+@SWAPPED
+async def test_nobody_is_answered_by_what_may_not_take_the_workers_place(
+    start_pod: StartPod, swapped: IdentityReport
+) -> None:
+    name = "compute.weights.vision_encoder"
+    pod = await start_pod(expected_identity={name: FIELDS[name]})
+    pod.worker.identity = identity(swapped.incarnation, **{**swapped.fields, name: "e" * 64})
+    status, answer = await pod.chat(question())
+    assert (status, answer["error"]["code"]) == (503, "not_ready")
+    await pod.until("IdentityMismatch")
+
+
+async def test_what_is_replaced_again_and_again_answers_nobody(pod: Pod) -> None:
+    async def replace_me(_: object) -> None:
+        pod.worker.identity = identity(f"number {len(pod.worker.requests)}")
+
     pod.worker.identity = identity("two")
-    status, body = await pod.chat(question())
+    pod.worker.answer = (replace_me, *ANSWER)
+    status, answer = await pod.chat(question())
     assert status == 503
-    assert "replaced" in body["error"]["message"]
-    await pod.until("Ready")
-    assert (await pod.chat(question()))[0] == 200
+    assert "replaced" in answer["error"]["message"]
 
 
 async def test_time_limit(start_pod: StartPod) -> None:

@@ -77,3 +77,19 @@ def picture() -> Callable[..., bytes]:
         return buffer.getvalue()
 
     return make
+
+
+@pytest.fixture(scope="session")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Name -> a model folder: of one shape a and b, with other weights; c of another shape."""
+    by_name = {tiny.name: tiny for tiny in TINY_MODELS}
+    folders: dict[str, Path] = {}
+    kinds = {"a": ("qwen3-grouped", 0), "b": ("qwen3-grouped", 1), "c": ("qwen3-tied-bias", 0)}
+
+    def folder(which: str) -> Path:
+        if which not in folders:
+            name, seed = kinds[which]
+            folders[which] = write_tiny_model(by_name[name], tmp_path_factory.mktemp(which), seed)
+        return folders[which]
+
+    return folder

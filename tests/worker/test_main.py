@@ -18,14 +18,8 @@ import pytest
 from chiasm_contract.config import EngineLimits, WorkerConfig
 from chiasm_contract.probe import check
 from chiasm_worker.equality import Prepared
-from chiasm_worker.main import (
-    device,
-    loading,
-    resolve_limits,
-    run,
-    usable_cores,
-    worthwhile_threads,
-)
+from chiasm_worker.loading import device, resolve_limits
+from chiasm_worker.main import loading, run, usable_cores, worthwhile_threads
 from chiasm_worker.server import WorkerState
 
 from tests.worker.server.running_worker import until

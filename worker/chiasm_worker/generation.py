@@ -26,6 +26,8 @@ from chiasm_contract.messages import (
     Usage,
 )
 
+from chiasm_worker.engine.engine import Engine
+from chiasm_worker.engine.epoch import Epoch
 from chiasm_worker.engine.progress import Progress, RequestUsage
 from chiasm_worker.engine.service import EngineService
 from chiasm_worker.modality.request_media import MediaReader
@@ -40,16 +42,38 @@ Event = TokenEvent | FinishEvent | ErrorEvent
 _NUM_THREADS = 2
 
 
+class Reading:
+    """How one model reads requests: its processor, its template and its tokenizer.
+
+    Raises: ValueError when the model's folder lacks what that takes.
+    """
+
+    def __init__(self, limits: MediaLimits, vision: VisionConfig, model: LoadedModel) -> None:
+        self.media = MediaReader(model, limits, vision)
+        self.prompts = PromptBuilder(model)
+        self.tokens = TokenTexts(model.processor.tokenizer)
+
+    def prepare(
+        self, head: GenerateHead, files: MediaFiles, engine: Engine, epoch: Epoch
+    ) -> tuple[Prompt, list[MediaInputs]]:
+        """A request's prompt, and what the encoder takes of its media."""
+        items, inputs = self.media.read(head.media_parts(), files, head.scope_fp)
+        prompt = self.prompts.build(head.messages, items)
+        if any(isinstance(each, FileInputs) for each in inputs):
+            # What was seen before is made anew only where it has to be, and then better here than
+            # by the engine's thread, which others wait for.
+            to_encode = engine.to_encode(prompt, epoch.scope(head.scope_fp))
+            wanted = zip(to_encode, inputs, strict=True)
+            inputs = [self.media.ready(each) if is_wanted else each for is_wanted, each in wanted]
+        return prompt, inputs
+
+
 class Generation:
     """Turns requests into events on one engine."""
 
-    def __init__(
-        self, limits: MediaLimits, vision: VisionConfig, model: LoadedModel, service: EngineService
-    ) -> None:
+    def __init__(self, reading: Reading, service: EngineService) -> None:
         self._service = service
-        self._media = MediaReader(model, limits, vision)
-        self._prompts = PromptBuilder(model)
-        self._tokens = TokenTexts(model.processor.tokenizer)
+        self._current = (reading, service.engine.epoch)
         self._threads = ThreadPoolExecutor(
             _NUM_THREADS, "media", initializer=torch.set_num_threads, initargs=(1,)
         )
@@ -58,23 +82,42 @@ class Generation:
         """Stop the threads."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def events(self, head: GenerateHead, files: MediaFiles) -> AsyncGenerator[list[Event]]:
+    @property
+    def reading(self) -> Reading:
+        """How new requests are read."""
+        return self._current[0]
+
+    def use(self, reading: Reading, epoch: Epoch) -> None:
+        """Read new requests as another model does, and have it compute them."""
+        self._current = (reading, epoch)
+
+    def events(self, head: GenerateHead, files: MediaFiles) -> AsyncGenerator[list[Event]]:
         """Batches of events; the last event brings the usage or is an ErrorEvent.
+
+        The model that new requests are read by when this is called also answers, whatever is
+        swapped meanwhile.
 
         Raises: ClientFault before the first batch when the request is at fault.
         """
+        return self._events(head, files, *self._current)
+
+    async def _events(
+        self, head: GenerateHead, files: MediaFiles, reading: Reading, epoch: Epoch
+    ) -> AsyncGenerator[list[Event]]:
         sampling = head.sampling
         with self._service.admission(sampling.n):
             engine = self._service.engine
-            self._media.check(head.media_parts(), files)
-            self._prompts.check_length(head.messages, engine.limits.max_model_len)
+            reading.media.check(head.media_parts(), files)
+            reading.prompts.check_length(head.messages, engine.limits.max_model_len)
             loop = asyncio.get_running_loop()
-            prompt, inputs = await loop.run_in_executor(self._threads, self._prepare, head, files)
+            prompt, inputs = await loop.run_in_executor(
+                self._threads, reading.prepare, head, files, engine, epoch
+            )
             del files  # What is still needed of them, the inputs hold.
             # Without room for one token, asking for one is what says so.
             room = max(1, engine.room(prompt))
-            params = sampling_params(sampling, room, engine.model.decoder.spec.vocab_size)
-            events = Events(self._tokens, sampling.n, sampling.logprobs is not None)
+            params = sampling_params(sampling, room, epoch.model.decoder.spec.vocab_size)
+            events = Events(reading.tokens, sampling.n, sampling.logprobs is not None)
             with self._service.media(inputs):
                 # Closed here and now when the caller leaves: that is what aborts the request.
                 running = self._service.generate(
@@ -84,22 +127,11 @@ class Generation:
                     inputs,
                     sampling.n,
                     head.priority,
-                    head.scope_fp,
+                    epoch.scope(head.scope_fp),
                 )
                 async with aclosing(running) as batches:
                     async for batch in batches:
                         yield events.of(batch)
-
-    def _prepare(self, head: GenerateHead, files: MediaFiles) -> tuple[Prompt, list[MediaInputs]]:
-        items, inputs = self._media.read(head.media_parts(), files, head.scope_fp)
-        prompt = self._prompts.build(head.messages, items)
-        if any(isinstance(each, FileInputs) for each in inputs):
-            # What was seen before is made anew only where it has to be, and then better here than
-            # by the engine's thread, which others wait for.
-            to_encode = self._service.engine.to_encode(prompt, head.scope_fp)
-            wanted = zip(to_encode, inputs, strict=True)
-            inputs = [self._media.ready(each) if is_wanted else each for is_wanted, each in wanted]
-        return prompt, inputs
 
 
 class Events:

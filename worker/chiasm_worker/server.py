@@ -10,15 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import uuid
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
 
-from chiasm_contract import fingerprint
 from chiasm_contract.config import WorkerConfig
-from chiasm_contract.errors import ChiasmError, InvalidRequest, RequestTooLarge, Unavailable
-from chiasm_contract.fingerprint import Identity
+from chiasm_contract.errors import ChiasmError, InvalidRequest, RequestTooLarge
 from chiasm_contract.messages import (
+    COMPUTE_FP_HEADER,
     EVENT_MEDIA_TYPE,
     INCARNATION_HEADER,
     MAX_HEAD_BYTES,
@@ -35,47 +32,14 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from chiasm_worker.engine.service import EngineService
-from chiasm_worker.generation import Event, Generation
+from chiasm_worker.generation import Event
 from chiasm_worker.metrics import exposition
+from chiasm_worker.serving import WorkerState
 
 logger = logging.getLogger(__name__)
 
 # The status for a client that has gone: nobody reads it.
 _NOBODY = 204
-
-
-@dataclass(slots=True)
-class Serving:
-    """What there is once a model is loaded."""
-
-    card: ModelCard
-    identity: Identity
-    service: EngineService
-    generation: Generation
-
-
-class WorkerState:
-    """Loading, failed or serving."""
-
-    def __init__(self, config: WorkerConfig) -> None:
-        self.config = config
-        self.incarnation = uuid.uuid4().hex
-        self.serving: Serving | None = None
-        self.load_failure: str | None = None
-
-    def require(self) -> Serving:
-        """What serves.
-
-        Raises: Unavailable saying why nothing does.
-        """
-        if self.load_failure is not None:
-            raise Unavailable(self.load_failure, code="model_load_failed")
-        if self.serving is None:
-            raise Unavailable("The model is being loaded.", code="model_loading")
-        if not self.serving.service.is_healthy:
-            raise Unavailable("The engine stopped; the worker must be restarted.")
-        return self.serving
 
 
 class EventStream(Response):
@@ -136,7 +100,7 @@ def create_app(state: WorkerState) -> Starlette:
         return JSONResponse({"status": "ok"})
 
     async def identity(_: Request) -> Response:
-        return _json(identity_report(state.require().identity, state.incarnation))
+        return _json(state.identity_report())
 
     async def model(_: Request) -> Response:
         return _json(state.require().card)
@@ -146,7 +110,7 @@ def create_app(state: WorkerState) -> Starlette:
         return Response(text, media_type=CONTENT_TYPE_LATEST)
 
     async def generate(request: Request) -> Response:
-        serving = state.require()
+        state.require()
         try:
             body = await _read_body(request, state.config)
         except ClientDisconnect:
@@ -155,12 +119,18 @@ def create_app(state: WorkerState) -> Starlette:
             head, files = decode_request(body)
         except ValidationError as error:
             raise InvalidRequest(_first_problem(error)) from error
+        serving = state.require()  # Now: another model may have come while the body did.
         events = serving.generation.events(head, files)
+        answers = {INCARNATION_HEADER: state.incarnation, COMPUTE_FP_HEADER: serving.compute_fp}
         del body, files  # Many requests may wait here, each with megabytes of files.
         first = await _first_batch(events, request.receive)
         if first is None:
             return Response(status_code=_NOBODY)
-        return EventStream(first, events, {INCARNATION_HEADER: state.incarnation})
+        return EventStream(first, events, answers)
+
+    async def reload(_: Request) -> Response:
+        await state.reload()
+        return _json(state.identity_report())
 
     return Starlette(
         routes=[
@@ -169,18 +139,9 @@ def create_app(state: WorkerState) -> Starlette:
             Route("/model", model),
             Route("/metrics", metrics),
             Route("/generate", generate, methods=["POST"]),
+            Route("/-/reload", reload, methods=["POST"]),
         ],
         exception_handlers={ChiasmError: _refuse, Exception: _fail},
-    )
-
-
-def identity_report(identity: Identity, incarnation: str) -> IdentityReport:
-    """The manifest with its digests."""
-    return IdentityReport(
-        compute_fp=fingerprint.compute_fp(identity.compute),
-        repr_fp=fingerprint.repr_fp(identity.repr),
-        incarnation=incarnation,
-        fields=identity.fields(),
     )
 
 

@@ -23,6 +23,7 @@ from chiasm_contract.messages import (
     MEDIA_NAMES,
     FinishEvent,
     GenerateHead,
+    IdentityReport,
     MediaFiles,
     TokenEvent,
 )
@@ -136,7 +137,25 @@ class ChatEndpoint:
     async def _generate(
         self, exchange: Exchange, prepared: Prepared, held: HeldBody, waiting: Waiting
     ) -> None:
-        identity = self._readiness.require().identity
+        """Ask the worker; once more if another one has taken the place of the admitted one."""
+        admission = self._readiness.require()
+        try:
+            await self._ask(exchange, prepared, held, waiting, admission.identity)
+        except WorkerGone as error:
+            if error.reason != "replaced":
+                raise
+            await self._readiness.look_anew(admission)
+            identity = self._readiness.require().identity
+            await self._ask(exchange, prepared, held, waiting, identity)
+
+    async def _ask(
+        self,
+        exchange: Exchange,
+        prepared: Prepared,
+        held: HeldBody,
+        waiting: Waiting,
+        identity: IdentityReport,
+    ) -> None:
         head = GenerateHead(
             request_id=exchange.answer_id,
             messages=prepared.messages,
@@ -146,7 +165,7 @@ class ChatEndpoint:
         )
         files = _files(prepared.media)
         with _named(_places(prepared.media)):
-            async with self._worker.generate(head, files, identity.incarnation) as batches:
+            async with self._worker.generate(head, files, identity) as batches:
                 del files
                 self._metrics.admitted(prepared.media)
                 prepared.media.clear()

@@ -70,6 +70,8 @@ class BlockService:
         task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
         self._connections.add(task)
         task.add_done_callback(self._connections.discard)
+        # Cancelled before it began, it would leave the socket open.
+        task.add_done_callback(lambda _: writer.close())
 
     async def _serve(self, reader: StreamReader, writer: StreamWriter) -> None:
         try:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chiasm_contract.block_guard import USE
+from chiasm_contract.block_guard import USE, Outcome
 from chiasm_contract.block_record import RecordKind
 from chiasm_contract.tiers import ValkeyTier as ValkeySettings
 from chiasm_sidecar.kv.namespaces import Namespace
@@ -168,8 +168,9 @@ async def take(
 ) -> None:
     tier, scope = writers[who], where.shape.scope
     if what == "put":
-        await put(tier, number, where)
-        assert key(number).hex() in await there(root, where)
+        verdict = await put(tier, number, where)  # it may contradict what lies there
+        kept = verdict.outcome is not Outcome.QUARANTINE
+        assert (key(number).hex() in await there(root, where)) == kept
     elif what == "conflict":
         kind = RecordKind.MEDIA_KV
         head, data = (make(number, kind, scope=scope) for make in (header, record))

@@ -23,14 +23,14 @@ def test_requests_come_in_the_order_of_their_ranks_wherever_they_were():
     queue.add(c)
     queue.add(a)
     queue.add(b)
-    assert (queue.peek(), queue.last(), len(queue)) == (a, c, 3)
+    assert (queue.peek(0), queue.last(), len(queue)) == (a, c, 3)
     queue.remove(b)
     assert list(queue) == [a, c]
     queue.add(b)
     assert list(queue) == [a, b, c]
     for request in (a, b, c):
         queue.remove(request)
-    assert queue.peek() is None
+    assert queue.peek(0) is None
 
 
 def test_a_lower_priority_is_served_earlier():

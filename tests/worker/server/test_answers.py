@@ -34,6 +34,8 @@ from tests.worker.server.running_worker import Worker, body, events, serving, un
 async def test_an_answer_is_tokens_and_then_a_finish(worker: Worker, picture: Callable[..., bytes]):
     response = await worker.generate("hello", (picture(1),))
     assert response.headers[messages.INCARNATION_HEADER] == worker.state.incarnation
+    compute_fp = worker.state.identity_report().compute_fp
+    assert response.headers[messages.COMPUTE_FP_HEADER] == compute_fp
     *tokens, finish = events(response)
     assert all(isinstance(event, TokenEvent) for event in tokens)
     assert isinstance(finish, FinishEvent)
@@ -126,7 +128,7 @@ async def test_text_without_bound_is_refused_before_it_is_rendered(
     worker: Worker, monkeypatch: pytest.MonkeyPatch
 ):
     assert worker.state.serving is not None
-    monkeypatch.setattr(worker.state.serving.generation._prompts, "build", None)
+    monkeypatch.setattr(worker.state.serving.generation.reading.prompts, "build", None)
     response = await worker.generate("x" * 100_000)
     assert (response.status_code, response.json()["code"]) == (400, "context_length_exceeded")
     assert "have 100000 characters; the 512 tokens" in response.json()["message"]
@@ -306,7 +308,7 @@ async def test_only_the_engines_thread_computes_with_several_threads(
     async with serving(config.model_copy(update={"num_threads": 2})) as worker:
         assert worker.state.serving is not None
         service = worker.state.serving.service
-        prompts = worker.state.serving.generation._prompts
+        prompts = worker.state.serving.generation.reading.prompts
 
         def watched(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
             def run(*arguments: Any) -> Any:

@@ -82,7 +82,7 @@ async def test_a_bug_is_500_without_detail(worker: Worker, monkeypatch: pytest.M
         raise KeyError("/secret/path")
 
     assert worker.state.serving is not None
-    monkeypatch.setattr(worker.state.serving.generation._prompts, "build", broken)
+    monkeypatch.setattr(worker.state.serving.generation.reading.prompts, "build", broken)
     response = await worker.generate("hello")
     assert response.status_code == 500
     assert response.json()["code"] == "internal_error"
@@ -130,7 +130,7 @@ async def test_a_request_that_cannot_be_queued_ends_alone(
     def broken(*_: Any) -> None:
         raise RuntimeError("no such tokenizer")
 
-    monkeypatch.setattr("chiasm_worker.engine.engine.Answer", broken)
+    monkeypatch.setattr("chiasm_worker.engine.live.Answer", broken)
     (failure,) = events(await worker.generate("hello"))
     assert "failed on this request" in failure.error.message
     assert "Request same for all.0 cannot be queued" in caplog.text

@@ -117,9 +117,11 @@ async def test_pictures_of_other_scopes_take_room_of_their_own(
 
 
 def _inputs(worker: Worker, picture: bytes, scope_fp: str) -> Sequence[MediaInputs]:
-    assert worker.state.serving is not None
+    serving = worker.state.serving
+    assert serving is not None
+    engine = serving.service.engine
     head, files = messages.decode_request(body("hello", (picture,), scope_fp=scope_fp))
-    return worker.state.serving.generation._prepare(head, files)[1]
+    return serving.generation.reading.prepare(head, files, engine, engine.epoch)[1]
 
 
 @pytest.mark.parametrize("scope_fp", ["", "acme", "A" * 64, "a" * 63, None])

@@ -25,6 +25,7 @@ from chiasm_contract.block_wire import (
     GroupKind,
     Hello,
     Kind,
+    Store,
     Stored,
     Tier,
     Welcome,
@@ -53,7 +54,7 @@ class Service:
         self.faults: set[str] = set()
         self.hellos: list[Hello] = []
         self.fetches: list[Fetch] = []
-        self.num_stores = 0
+        self.stores: list[Store] = []
         self.complaints: list[str] = []
         self.slots_out: set[int] = set()
         self.wait_before_found: asyncio.Event | None = None
@@ -142,7 +143,6 @@ class _Session:
                 case Kind.RELEASE:
                     self._release(decode_slots(body))
                 case Kind.STORE:
-                    service.num_stores += 1
                     if "die at store" in service.faults:
                         return
                     self._store(call, body)
@@ -225,6 +225,7 @@ class _Session:
 
     def _store(self, call: int, body: memoryview) -> None:
         store = decode_store(body)
+        self._service.stores.append(store)
         stored = []
         for slot in store.slots:
             at = slot * self._welcome.slot_bytes

@@ -72,9 +72,7 @@ async def rig(
     namespace = Namespace(0, "a" * 64, "b" * 64, {"compute.x": 1}, payload_bytes)
     engine = Engine(prepared.model, given, ROOT, namespace, policy)
     assert engine.tiers is not None
-    client = BlockClient(
-        socket_path, "me", engine.tier_link, engine.tiers.not_kept, Backoff(0.01, 0.05)
-    )
+    client = BlockClient(socket_path, "me", engine.tier_link, Backoff(0.01, 0.05))
     service = EngineService(engine, 1, client, patience or Patience(30.0, 30.0))
     service.start()
     try:

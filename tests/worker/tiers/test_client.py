@@ -35,10 +35,8 @@ async def connected(
     link = TierLink()
     link.engine_gen = namespace.engine_gen
     not_kept: list[bytes] = []
-    client = BlockClient(
-        service.socket_path, "me", link, not_kept.append, Backoff(0.005, 0.02)
-    )  # fmt: skip
-    client.start(namespace)
+    client = BlockClient(service.socket_path, "me", link, Backoff(0.005, 0.02))
+    client.start(namespace, not_kept.append)
     try:
         if wait:
             await until(lambda: client.is_connected)
@@ -244,8 +242,8 @@ async def test_a_service_that_dies_at_a_store_frees_all_slots_by_its_end(
 async def test_a_generation_that_passed_while_connecting_is_not_served(tmp_path: Path):
     async with serving(Service(tmp_path)) as service:
         link = TierLink()
-        client = BlockClient(service.socket_path, "me", link, backoff=Backoff(0.005, 0.02))
-        client.start(NAMESPACE)  # of generation 3; the engine is at 0
+        client = BlockClient(service.socket_path, "me", link, Backoff(0.005, 0.02))
+        client.start(NAMESPACE, print)  # of generation 3; the engine is at 0
         await until(lambda: len(service.hellos) >= 2)
         assert not client.is_connected
         await client.stop()

@@ -11,8 +11,10 @@ from chiasm_contract.config import ImageLimits, SidecarConfig, WorkerConfig
 from chiasm_contract.fingerprint import Scope, scope_fp
 from chiasm_contract.tiers import BlockService, BlockTiers, DiskTier
 from chiasm_sidecar.server import Running, listen, running
+from chiasm_worker.tiers.wanted import Patience
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.worker.server.folders import Folder
 from tests.worker.server.running_worker import Worker, body, events, serving, tiny_config, until
 
 WORDS = "What stands left of the tin, and what behind it? Answer in a word or two, please."
@@ -62,7 +64,10 @@ async def metrics(worker: Worker) -> dict[str, float]:
 
 async def connected(worker: Worker) -> None:
     assert worker.state.serving is not None
-    engine = worker.state.serving.service.engine
+    service = worker.state.serving.service
+    # On a busy machine computing is quicker than asking, and then nothing is asked for long.
+    service._patience = Patience(60.0, 60.0)
+    engine = service.engine
     await until(lambda: engine.tier_link.staging is not None)
 
 
@@ -122,6 +127,58 @@ async def test_a_pod_that_starts_again_starts_from_its_disk(
         encoded = (await metrics(second))["chiasm_worker_encode_calls_total"]
         assert await answer(second, picture(1)) == want
         assert (await metrics(second))["chiasm_worker_encode_calls_total"] == encoded
+
+
+async def test_a_reload_to_other_weights_is_admitted_anew_and_finds_nothing_of_the_old(
+    worker_config: WorkerConfig,
+    tmp_path: Path,
+    weights: Callable[[str], Path],
+    picture: Callable[..., bytes],
+):
+    folder = Folder(tmp_path / "model", weights)
+    folder.hold("a")
+    config = worker_config.model_copy(update={"model_path": folder.path})
+    async with sidecar(tmp_path) as pod, serving(config) as worker:
+        await connected(worker)
+        want = await answer(worker, picture(1))
+        await kept(worker)
+        for which in ("b", "a"):
+            folder.hold(which)
+            before = await metrics(worker)
+            assert (await worker.client.post("/-/reload")).status_code == 200
+            await connected(worker)
+            assert pod.readiness.admission is not None
+            assert pod.readiness.admission.identity == worker.state.identity_report()
+            assert (await answer(worker, picture(1)) == want) is (which == "a")
+            after = await metrics(worker)
+            name = "chiasm_worker_tier_restored_tokens_total.media_kv"
+            assert after[name] == before[name], "a's blocks are in the worker's own memory"
+
+
+async def test_a_reload_to_an_unexpected_identity_makes_the_pod_not_ready(
+    worker_config: WorkerConfig,
+    tmp_path: Path,
+    weights: Callable[[str], Path],
+    picture: Callable[..., bytes],
+):
+    folder = Folder(tmp_path / "model", weights)
+    folder.hold("a")
+    config = worker_config.model_copy(update={"model_path": folder.path})
+    async with serving(config) as worker:
+        field = "compute.weights.language"
+        expected = str(worker.state.identity_report().fields[field])
+        async with sidecar(tmp_path, **{field: expected}) as pod:
+            await connected(worker)
+            await answer(worker, picture(1))
+            folder.hold("b")
+            assert (await worker.client.post("/-/reload")).status_code == 200
+            await until(lambda: pod.readiness.state.reason == "IdentityMismatch")
+            assert field in pod.readiness.state.message
+            assert (await metrics(worker))["chiasm_worker_tier_connected"] == 0
+            folder.hold("a")
+            assert (await worker.client.post("/-/reload")).status_code == 200
+            await until(lambda: pod.readiness.state.ready)
+            await connected(worker)
 
 
 async def test_another_tenant_gets_nothing_of_it(

@@ -56,8 +56,7 @@ class Encoding:
     """The encoder, where its outputs go, and totals since start."""
 
     def __init__(self, model: LoadedModel, arena: Arena, costs: RebuildCosts) -> None:
-        self._encoder = model.encoder
-        self._device = model.device
+        self.use(model)
         self._arena = arena
         self._costs = costs
         self.num_items = 0
@@ -65,6 +64,11 @@ class Encoding:
         self.num_rows = 0
         self.num_padding_rows = 0
         self.seconds = 0.0
+
+    def use(self, model: LoadedModel) -> None:
+        """Encode with this model from now on."""
+        self._encoder = model.encoder
+        self._device = model.device
 
     def run(self, jobs: Sequence[EncodeJob], media: Mapping[str, Sequence[EncoderInputs]]) -> None:
         """Write the outputs of `jobs`; `media` has the inputs by request id and span.

@@ -10,22 +10,22 @@ from __future__ import annotations
 
 import logging
 import time
+import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
 from chiasm_contract.config import EngineLimits
 from chiasm_contract.errors import InvalidRequest, InvariantError, RequestTooLarge
 from chiasm_contract.fingerprint import SHARED_SCOPE_FP
 
 from chiasm_worker.attention.reference import ReferenceAttention
-from chiasm_worker.engine.answer import Answer, end_token_ids
 from chiasm_worker.engine.arena import Arena
 from chiasm_worker.engine.choices import HeldChoices
 from chiasm_worker.engine.encoding import EncoderInputs, EncodingError
+from chiasm_worker.engine.epoch import Epoch, check_exchangeable
+from chiasm_worker.engine.live import Live
 from chiasm_worker.engine.progress import EngineTotals, Progress, RequestUsage
 from chiasm_worker.engine.runner import Runner
-from chiasm_worker.engine.sampler import RowSampler, SampledToken
+from chiasm_worker.engine.sampler import SampledToken
 from chiasm_worker.kvcache.block_pool import BlockPool
 from chiasm_worker.kvcache.block_table import BlockTable
 from chiasm_worker.kvcache.media_cache import MediaCache
@@ -44,16 +44,8 @@ from chiasm_worker.tiers.worth import OfferPolicy
 logger = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class _Live:
-    request: Request
-    inputs: Sequence[EncoderInputs]
-    answer: Answer
-    sampler: RowSampler
-
-
 class Engine:
-    """One model, one pool, any number of requests.
+    """One pool, any number of requests, one model: two while a swap is going on.
 
     Args:
         model: computes.
@@ -71,7 +63,6 @@ class Engine:
         namespace: Namespace | None = None,
         offers: OfferPolicy | None = None,
     ) -> None:
-        self.model = model
         self.limits = limits
         self.spec = cache_spec(model, limits)
         self.pool = BlockPool(self.spec.num_blocks(limits.kv_cache_bytes))
@@ -83,9 +74,9 @@ class Engine:
             model.media_width * model.dtype.itemsize,
             self.spec.cross_vectors(num_cross) if num_cross else 0,
         )
-        arena = Arena(self.spec, self.pool.num_blocks, model.dtype, model.device, num_cross)
-        self.attention = ReferenceAttention(arena.kv, arena.cross)
-        self.runner = Runner(model, arena, self.attention, self.pool.costs)
+        self._arena = Arena(self.spec, self.pool.num_blocks, model.dtype, model.device, num_cross)
+        self.attention = ReferenceAttention(self._arena.kv, self._arena.cross)
+        self.runner = Runner(model, self._arena, self.attention, self.pool.costs)
         self.scheduler = Scheduler(
             SchedulerLimits(
                 max_num_seqs=limits.max_num_seqs,
@@ -98,16 +89,59 @@ class Engine:
         )
         self.totals = EngineTotals()
         self.tier_link = TierLink()
-        self.tiers: TierExchange | None = None
-        if namespace is not None:
-            self.tiers = TierExchange(
-                self.pool, self.media_cache, arena, namespace, self.tier_link, offers
-            )
+        self._offer_policy = offers
         self._offers: list[Offer] = []
-        self._root = root
-        self._tokenizer: Any = model.processor.tokenizer
-        self._live: dict[str, _Live] = {}
+        # What began with a model finds it here as long as it runs.
+        self._epochs: weakref.WeakValueDictionary[int, Epoch] = weakref.WeakValueDictionary()
+        self.epoch = self._begin(0, model, root, namespace)
+        self._live: dict[str, Live] = {}
         self._held = HeldChoices()
+
+    @property
+    def model(self) -> LoadedModel:
+        """What new requests are computed with."""
+        return self.epoch.model
+
+    @property
+    def tiers(self) -> TierExchange | None:
+        """What new requests have to do with the tiers."""
+        return self.epoch.tiers
+
+    @property
+    def num_models(self) -> int:
+        """Models in memory: those that new requests or running ones are computed with."""
+        return len(self._epochs)
+
+    def check_swap(self, model: LoadedModel) -> None:
+        """Raise ValueError saying why another model cannot take this one's place."""
+        if model.max_positions < self.limits.max_model_len:
+            raise ValueError(
+                f"The model was made for {model.max_positions} positions, fewer than the "
+                f"{self.limits.max_model_len} that are served. Restart the worker instead."
+            )
+        check_exchangeable(self.model, model, self.spec, cache_spec(model, self.limits))
+
+    def swap(self, model: LoadedModel, root: bytes, namespace: Namespace | None) -> Epoch:
+        """Compute new requests with another model; those that run end with theirs.
+
+        The fence (`tier_link.engine_gen`) has been raised before: it is the new generation.
+
+        Raises: ValueError when the pool is not one for that model.
+        """
+        self.check_swap(model)
+        self.epoch = self._begin(self.tier_link.engine_gen, model, root, namespace)
+        return self.epoch
+
+    def _begin(
+        self, engine_gen: int, model: LoadedModel, root: bytes, namespace: Namespace | None
+    ) -> Epoch:
+        tiers = None
+        if namespace is not None:
+            memory = (self.pool, self.media_cache, self._arena)
+            tiers = TierExchange(*memory, namespace, self.tier_link, self._offer_policy)
+        epoch = Epoch(engine_gen, model, root, tiers)
+        self._epochs[engine_gen] = epoch
+        return epoch
 
     @property
     def has_requests(self) -> bool:
@@ -122,12 +156,12 @@ class Engine:
         fitting = self.scheduler.max_blocks(prompt) * self.spec.block_size
         return min(self.limits.max_model_len, fitting) - len(prompt.token_ids)
 
-    def to_encode(self, prompt: Prompt, scope_fp: str = SHARED_SCOPE_FP) -> list[bool]:
+    def to_encode(self, prompt: Prompt, scope: CacheScope | None = None) -> list[bool]:
         """For each media item of a prompt, whether the encoder would run for it as things are.
 
         May be asked from any thread, and is a guess: the cache goes on changing.
         """
-        scope = CacheScope.within(self._root, scope_fp)
+        scope = scope or self.epoch.scope(SHARED_SCOPE_FP)
         cache = self.media_cache
         missing = [not cache.contains(scope.root, span.item) for span in prompt.media]
         if not any(missing):
@@ -146,12 +180,12 @@ class Engine:
         params: SamplingParams,
         choice: int = 0,
         priority: int = 0,
-        scope_fp: str = SHARED_SCOPE_FP,
+        scope: CacheScope | None = None,
     ) -> Request:
         """A request that can run to its end here; does not queue it and may run in any thread.
 
         Args:
-            scope_fp: who may find what it leaves in the cache.
+            scope: of the epoch by whose model the prompt was read; None: everybody's of this one.
 
         Raises: InvalidRequest when it is longer than the model allows, RequestTooLarge when its
         blocks would not fit even alone.
@@ -166,7 +200,7 @@ class Engine:
                 param="messages" if num_prompt >= self.limits.max_model_len else "max_tokens",
                 code="context_length_exceeded",
             )
-        scope = CacheScope.within(self._root, scope_fp)
+        scope = scope or self.epoch.scope(SHARED_SCOPE_FP)
         request = Request(
             request_id=request_id,
             prompt=prompt,
@@ -196,8 +230,9 @@ class Engine:
         Args:
             others: further choices for the same prompt; they start when it has been computed.
         """
+        epoch = self._epochs[request.scope.engine_gen]
         choices = (request, *others)
-        live = {c.request_id: _Live(c, inputs, self._answer(c), self._sampler(c)) for c in choices}
+        live = {c.request_id: Live.of(c, epoch, inputs) for c in choices}
         # From here on nothing can fail: a request is known everywhere or nowhere.
         self._live.update(live)
         self._held.hold(request, others)
@@ -214,7 +249,7 @@ class Engine:
 
     def restore(self, request: Request, wanted: Wanted, fetched: Fetched) -> None:
         """Take what the tiers brought for a request that is queued next."""
-        if self.tiers is not None:
+        if self.tiers is not None and request.scope.engine_gen == self.epoch.engine_gen:
             self.tiers.restore(request, wanted, fetched)
 
     def take_offers(self) -> list[Offer]:
@@ -236,6 +271,8 @@ class Engine:
         """
         started = time.perf_counter()
         batch = self.scheduler.schedule()
+        epoch = self._live[batch.chunks[0].request.request_id].epoch
+        self.runner.use(epoch.model)
         sampling = [chunk.request.request_id for chunk in batch.chunks if chunk.samples]
         encoding = [job.request.request_id for job in batch.encodes]
         before_model, encoder_seconds = time.perf_counter(), self.runner.encoding.seconds
@@ -255,15 +292,16 @@ class Engine:
         self.totals.step_tokens += batch.num_tokens
         tokens = {request_id: token.token_id for request_id, token in sampled.items()}
         computed = [chunk.request for chunk in batch.chunks]
-        if self.tiers is not None:
-            self.tiers.begin_offers(computed)
+        if epoch.tiers is not None:
+            epoch.tiers.begin_offers(computed)
         self.scheduler.update(batch, tokens)
-        if self.tiers is not None:
-            self._offers += self.tiers.finish_offers(computed)
+        if epoch.tiers is not None:
+            self._offers += epoch.tiers.finish_offers(computed)
         progress = [
             self._advance_or_fail(self._live[request_id], token)
             for request_id, token in sampled.items()
         ]
+        self.runner.use(self.model)  # Or it would keep a model that nobody needs any more.
         self.totals.step_seconds += time.perf_counter() - started
         return progress
 
@@ -273,7 +311,7 @@ class Engine:
         if 2 * prefilled >= batch.num_tokens:
             self.pool.costs.observe_prefill(batch.num_tokens, seconds)
 
-    def _advance_or_fail(self, live: _Live, token: SampledToken) -> Progress:
+    def _advance_or_fail(self, live: Live, token: SampledToken) -> Progress:
         try:
             return self._advance(live, token)
         except InvariantError:
@@ -282,7 +320,7 @@ class Engine:
             logger.exception("The answer of request %s cannot go on", live.request.request_id)
             return self._end_failed(live.request)
 
-    def _advance(self, live: _Live, token: SampledToken) -> Progress:
+    def _advance(self, live: Live, token: SampledToken) -> Progress:
         request = live.request
         self.totals.generation_tokens += 1
         if request.num_output_tokens == 1:
@@ -309,31 +347,16 @@ class Engine:
         root = cross_root(scope.root, prompt.cross)
         return ContentChain(root, self.spec.block_size, prompt.spans, prompt.bidirectional)
 
-    def _answer(self, request: Request) -> Answer:
-        return Answer(self._tokenizer, request.params, self.model.eos_token_ids)
-
-    def _sampler(self, request: Request) -> RowSampler:
-        end_ids = end_token_ids(request.params, self.model.eos_token_ids)
-        return RowSampler(request.params, request.token_ids, end_ids, request.choice)
-
     def _end(self, request: Request, reason: FinishReason) -> RequestUsage:
         if not self._held.drop(request):
             self.scheduler.finish(request, reason)
             successor = self._held.succeed(request)
             if successor is not None:
                 self.scheduler.add(successor, beside=request)
-        del self._live[request.request_id]
-        if self.tiers is not None:
-            self.tiers.end(request)
-        usage = RequestUsage(
-            num_prompt_tokens=request.num_prompt_tokens,
-            num_output_tokens=request.num_output_tokens,
-            num_cached_tokens=request.num_cached_tokens or 0,
-            num_media_tokens=request.prompt.num_media_tokens,
-            num_uncompressed_image_tokens=request.prompt.num_uncompressed_image_tokens,
-            image_compression=request.prompt.image_compression,
-        )
-        return usage
+        epoch = self._live.pop(request.request_id).epoch
+        if epoch.tiers is not None:
+            epoch.tiers.end(request)
+        return RequestUsage.of(request)
 
     def _fail(self, batch: ScheduledBatch, error: Exception) -> list[Progress]:
         """End the requests to blame; the others are scheduled again.

@@ -9,7 +9,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from chiasm_worker.engine.sampler import SampledToken
-from chiasm_worker.request import FinishReason
+from chiasm_worker.request import FinishReason, Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +22,18 @@ class RequestUsage:
     num_media_tokens: Counter[str]  # by modality
     num_uncompressed_image_tokens: int
     image_compression: tuple[int, ...]
+
+    @classmethod
+    def of(cls, request: Request) -> RequestUsage:
+        """What a request that ended has used."""
+        return cls(
+            num_prompt_tokens=request.num_prompt_tokens,
+            num_output_tokens=request.num_output_tokens,
+            num_cached_tokens=request.num_cached_tokens or 0,
+            num_media_tokens=request.prompt.num_media_tokens,
+            num_uncompressed_image_tokens=request.prompt.num_uncompressed_image_tokens,
+            image_compression=request.prompt.image_compression,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,12 @@ class Runner:
             WeakKeyDictionary()
         )
 
+    def use(self, model: LoadedModel) -> None:
+        """Compute with this model from now on."""
+        if model is not self._model:
+            self._model = model
+            self.encoding.use(model)
+
     @torch.inference_mode()
     def run(
         self,

@@ -18,6 +18,7 @@ import threading
 from collections.abc import AsyncGenerator, Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any, TypeVar, cast
 
 import torch
 from chiasm_contract.errors import InvalidRequest, InvariantError, Overloaded, Unavailable
@@ -25,15 +26,19 @@ from chiasm_contract.fingerprint import SHARED_SCOPE_FP
 
 from chiasm_worker.engine.encoding import EncoderInputs
 from chiasm_worker.engine.engine import Engine
+from chiasm_worker.engine.epoch import Epoch
 from chiasm_worker.engine.media_room import MediaRoom
 from chiasm_worker.engine.progress import Progress
+from chiasm_worker.kvcache.prefix_cache import CacheScope
+from chiasm_worker.models.base import LoadedModel
 from chiasm_worker.request import Prompt, Request, SamplingParams
 from chiasm_worker.tiers.client import BlockClient
-from chiasm_worker.tiers.link import Fetched
+from chiasm_worker.tiers.link import Fetched, Namespace
 from chiasm_worker.tiers.wanted import Patience, Wanted
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
 _Command = Callable[[], None]
 _FIRST_GUESS_SECONDS = 1.0
 _MAX_RETRY_AFTER_SECONDS = 60
@@ -83,12 +88,12 @@ class EngineService:
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._failure: BaseException | None = None
         self._has_given_up = False
+        self._questions: set[asyncio.Future[Any]] = set()
 
     def start(self) -> None:
         """Start computing."""
         self._thread.start()
-        if self._blocks is not None and self.engine.tiers is not None:
-            self._blocks.start(self.engine.tiers.namespace)
+        self._connect()
 
     async def stop(self) -> None:
         """Stop after the current step; requests still inside end with Unavailable."""
@@ -96,6 +101,60 @@ class EngineService:
             await self._blocks.stop()
         self._commands.put(None)
         await asyncio.to_thread(self._thread.join)
+
+    def _connect(self) -> None:
+        """Take part in the tiers as what the engine's present model is."""
+        exchange = self.engine.tiers
+        if self._blocks is not None and exchange is not None:
+            self._blocks.start(exchange.namespace, exchange.not_kept)
+
+    async def swap(
+        self, model: LoadedModel, root: bytes, namespace: Callable[[int], Namespace | None]
+    ) -> Epoch:
+        """Compute new requests with another model, for which `engine.check_swap` holds.
+
+        The generation passes first: what is on its way to or from the tiers is dropped.
+
+        Args:
+            namespace: the new generation -> what the tiers know its blocks as.
+
+        Raises: Unavailable when the engine stops before it.
+        """
+        link = self.engine.tier_link
+        link.engine_gen += 1
+        if self._blocks is not None:
+            await self._blocks.stop()
+        swap = functools.partial(self.engine.swap, model, root, namespace(link.engine_gen))
+        epoch = await self._ask(swap)
+        self._connect()
+        return epoch
+
+    async def _ask(self, question: Callable[[], T]) -> T:
+        """What the engine's thread answers, between two steps."""
+        answer: asyncio.Future[T] = self._loop.create_future()
+
+        def say(value: T | None, error: Exception | None) -> None:
+            if answer.done():
+                return
+            if error is not None:
+                answer.set_exception(error)
+            else:
+                answer.set_result(cast("T", value))
+
+        def run() -> None:
+            try:
+                self._loop.call_soon_threadsafe(say, question(), None)
+            except Exception as error:
+                self._loop.call_soon_threadsafe(say, None, error)
+
+        self._questions.add(answer)
+        try:
+            if self._has_given_up:
+                raise Unavailable("The engine stopped; the worker must be restarted.")
+            self._commands.put(run)
+            return await answer
+        finally:
+            self._questions.discard(answer)
 
     @property
     def is_healthy(self) -> bool:
@@ -148,13 +207,15 @@ class EngineService:
         inputs: Sequence[EncoderInputs],
         num_choices: int = 1,
         priority: int = 0,
-        scope_fp: str = SHARED_SCOPE_FP,
+        scope: CacheScope | None = None,
     ) -> AsyncGenerator[list[Progress]]:
         """Batches of progress, the last of which holds the end of the last choice, or a failure.
 
         Leaving the iteration early aborts the request. The first `anext` already validates.
         Raises: ClientFault when the request cannot run here, Unavailable when the engine stops.
         """
+        epoch = self.engine.epoch  # Held until the end: what begins with a model ends with it.
+        scope = scope or epoch.scope(SHARED_SCOPE_FP)
         # What the caller calls a request, for the log, made unique.
         serial = next(self._ids)
         request, *others = (
@@ -164,7 +225,7 @@ class EngineService:
                 params,
                 choice,
                 priority,
-                scope_fp,
+                scope,
             )
             for choice in range(num_choices)
         )
@@ -200,6 +261,8 @@ class EngineService:
         """What the tiers have for a request, if they say so in time."""
         client, exchange = self._blocks, self.engine.tiers
         if client is None or exchange is None or not client.is_connected:
+            return None
+        if request.scope.engine_gen != exchange.namespace.engine_gen:
             return None
         # A long prompt's keys take milliseconds.
         wanted = await asyncio.to_thread(self.engine.wanted, request)
@@ -279,5 +342,8 @@ class EngineService:
 
     def _give_up(self) -> None:
         self._has_given_up = True
+        for question in self._questions:
+            if not question.done():
+                question.set_exception(Unavailable("The engine stopped before it could do that."))
         for waiter in self._waiters.values():
             waiter.put_nowait(None)

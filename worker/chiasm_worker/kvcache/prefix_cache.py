@@ -108,16 +108,18 @@ class CacheScope:
     Attributes:
         scope_fp: 64 hex digits that stand for the readers.
         root: the parent of every first block and of every encoder output of these readers.
+        engine_gen: between which two swaps of the model the request began; it ends with that model.
     """
 
     scope_fp: str
     root: bytes
+    engine_gen: int = 0
 
     @classmethod
-    def within(cls, engine_root: bytes, scope_fp: str) -> CacheScope:
+    def within(cls, engine_root: bytes, scope_fp: str, engine_gen: int = 0) -> CacheScope:
         """The readers `scope_fp` of one engine's blocks."""
         data = _frame(_SCOPE_TAG, engine_root, scope_fp.encode())
-        return cls(scope_fp, hashlib.sha256(data).digest())
+        return cls(scope_fp, hashlib.sha256(data).digest(), engine_gen)
 
 
 def media_runs(spans: Sequence[MediaSpan], start: int, end: int) -> tuple[MediaRun, ...]:

@@ -46,9 +46,9 @@ class RankedQueue:
         """Put a request into its place."""
         bisect.insort(self._requests, request, key=_rank)
 
-    def peek(self) -> Request | None:
-        """The request to serve first."""
-        return self._requests[0] if self._requests else None
+    def peek(self, engine_gen: int) -> Request | None:
+        """The request to serve first, of those that began between the same two swaps."""
+        return next((r for r in self._requests if r.scope.engine_gen == engine_gen), None)
 
     def last(self) -> Request:
         """The request to serve last: the first to lose its blocks."""

@@ -74,6 +74,7 @@ class Scheduler:
         self._waiting = RankedQueue()
         self._running = RankedQueue()
         self._num_arrived = 0
+        self._last_turn = 0
         self._refusal: Refusal | None = None
         self.counters = SchedulerCounters()
 
@@ -137,13 +138,35 @@ class Scheduler:
         request.finish_reason = reason
 
     def schedule(self) -> ScheduledBatch:
-        """Choose this step's work; call `update` with its tokens before the next."""
+        """Choose this step's work; call `update` with its tokens before the next.
+
+        All of it is for one model. While requests that began before a swap still run beside later
+        ones, each model has every other step.
+        """
+        for engine_gen in self._turns():
+            batch = self._schedule(engine_gen)
+            if batch.chunks:
+                self._last_turn = engine_gen
+                return batch
+        if self.has_requests:
+            raise InvariantError(
+                f"Nothing was scheduled for {self.num_running} running and {self.num_waiting} "
+                f"waiting requests with {self._pool.num_allocatable} blocks to hand out; bug."
+            )
+        return ScheduledBatch()
+
+    def _turns(self) -> list[int]:
+        """The generations that have requests, beginning behind the one that was served last."""
+        have = {request.scope.engine_gen for request in (*self._running, *self._waiting)}
+        return sorted(have, key=lambda engine_gen: (engine_gen <= self._last_turn, engine_gen))
+
+    def _schedule(self, engine_gen: int) -> ScheduledBatch:
         batch = ScheduledBatch()
         budget = StepBudget(
             self._limits.max_num_batched_tokens, self._limits.max_num_encoder_tokens
         )
         preempted = self.counters.num_preemptions
-        running = list(self._running)
+        running = [r for r in self._running if r.scope.engine_gen == engine_gen]
         for request in (
             *(request for request in running if request.is_decoding),
             *(request for request in running if not request.is_decoding),
@@ -151,12 +174,7 @@ class Scheduler:
             if budget.tokens > 0 and request.status is RequestStatus.RUNNING:
                 self._place_or_preempt(request, budget, batch)
         if self.counters.num_preemptions == preempted:
-            self._admit(budget, batch)
-        if self.has_requests and not batch.chunks:
-            raise InvariantError(
-                f"Nothing was scheduled for {self.num_running} running and {self.num_waiting} "
-                f"waiting requests with {self._pool.num_allocatable} blocks to hand out; bug."
-            )
+            self._admit(budget, batch, engine_gen)
         return batch
 
     def update(self, batch: ScheduledBatch, tokens: Mapping[str, int]) -> None:
@@ -215,9 +233,9 @@ class Scheduler:
             if victim is request:
                 return
 
-    def _admit(self, budget: StepBudget, batch: ScheduledBatch) -> None:
+    def _admit(self, budget: StepBudget, batch: ScheduledBatch, engine_gen: int) -> None:
         while budget.tokens > 0 and len(self._running) < self._limits.max_num_seqs:
-            request = self._waiting.peek()
+            request = self._waiting.peek(engine_gen)
             if request is None:
                 return
             if self._refusal is not None and self._refusal.still_holds(request, self._pool):

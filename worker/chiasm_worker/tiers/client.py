@@ -111,7 +111,6 @@ class BlockClient:
         socket_path: where the service listens.
         incarnation: of this process.
         link: shared with the engine's thread.
-        not_kept: takes the keys of blocks that were offered but not kept.
     """
 
     def __init__(
@@ -119,13 +118,12 @@ class BlockClient:
         socket_path: Path,
         incarnation: str,
         link: TierLink,
-        not_kept: Callable[[bytes], object] = lambda _: None,
         backoff: Backoff | None = None,
     ) -> None:
         self._socket_path = socket_path
         self._incarnation = incarnation
         self._link = link
-        self._not_kept = not_kept
+        self._not_kept: Callable[[bytes], object] = lambda _: None
         self._backoff = backoff or Backoff()
         self._connection: _Connection | None = None
         self._task: asyncio.Task[None] | None = None
@@ -136,8 +134,13 @@ class BlockClient:
         """Whether the service has welcomed this worker."""
         return self._connection is not None
 
-    def start(self, namespace: Namespace) -> None:
-        """Connect, and again whenever the connection ends, for blocks of this namespace."""
+    def start(self, namespace: Namespace, not_kept: Callable[[bytes], object]) -> None:
+        """Connect, and again whenever the connection ends, for blocks of this namespace.
+
+        `not_kept` takes the keys of blocks that were offered but not kept.
+        """
+        self._not_kept = not_kept
+        self._num_failures = 0
         self._task = asyncio.create_task(self._stay_connected(namespace))
 
     async def stop(self) -> None:
