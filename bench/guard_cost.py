@@ -47,7 +47,6 @@ from chiasm_contract.block_record import (
     encode_header,
     encode_trailer,
 )
-from chiasm_contract.fingerprint import Identity, compute_fp, repr_fp
 from chiasm_contract.messages import IdentityReport
 from chiasm_contract.tiers import BlockTiers
 from chiasm_sidecar.kv.meters import Meters
@@ -58,6 +57,7 @@ from chiasm_sidecar.kv.tiers.host import HostTier
 from chiasm_sidecar.kv.tiers.level import Level
 from chiasm_sidecar.metrics import Metrics
 from reporting import publish
+from stand_ins import identity_of_nobody
 
 NUM_BLOCKS = 512
 PAYLOAD_BYTES = 64
@@ -91,38 +91,6 @@ class Timing(Meters):
 STORES: dict[str, type[BlockStore]] = {"call": BlockStore, "call_unguarded": Unguarded}
 
 
-def identity(media_dtype: str) -> IdentityReport:
-    """Sound, for the service serves no other; it names nothing that exists."""
-    digest = "0" * 64
-    numbers = ("block_size", "num_layers", "num_kv_heads", "head_dim")
-    whole = Identity.model_validate(
-        {
-            "compute": {
-                "weights": {"language": digest, "vision_encoder": digest, "projector": digest},
-                "model": {"config": digest},
-                "processor": {"config": digest, "resize_backend": "-", "library_version": "-"},
-                "position": {
-                    "type": "-", "theta": 1.0, "scaling": "-", "sections": [], "window": 0,
-                },
-                **dict.fromkeys(("compute_dtype", "weight_quantization", "calibration"), "-"),
-                "attention_numerics": "-",
-            },
-            "repr": {
-                "schema_version": 1,
-                "kv_dtype": {"text": "float16", "vision": media_dtype},
-                **dict.fromkeys(("scale_mode", "layout"), "-"),
-                **dict.fromkeys((*numbers, "parallel_degree", "parallel_rank"), 1),
-            },
-        }
-    )  # fmt: skip
-    return IdentityReport(
-        compute_fp=compute_fp(whole.compute),
-        repr_fp=repr_fp(whole.repr),
-        incarnation="bench",
-        fields=whole.fields(),
-    )
-
-
 def namespace(report: IdentityReport) -> Namespace:
     return Release(report.compute_fp, report.repr_fp, PAYLOAD_BYTES, {}).namespace(SCOPE_FP)
 
@@ -150,7 +118,7 @@ async def serve(folder: Path) -> None:
     timings: dict[str, Timing] = {}
     async with contextlib.AsyncExitStack() as stack:
         for precision, media_dtype in MEDIA_DTYPES.items():
-            report = identity(media_dtype)
+            report = identity_of_nobody("float16", media_dtype)
             for mode, store_type in STORES.items():
                 settings = BlockTiers(
                     socket_path=folder / f"{precision}-{mode}.sock",
@@ -260,7 +228,9 @@ def in_turn(folder: Path, num_rounds: int) -> dict[str, list[float]]:
     for precision, media_dtype in MEDIA_DTYPES.items():
         for mode in STORES:
             path = folder / f"{precision}-{mode}.sock"
-            worker = connected(path, identity(media_dtype), precision == "mixed")
+            worker = connected(
+                path, identity_of_nobody("float16", media_dtype), precision == "mixed"
+            )
             ways.append((f"{precision}_{mode}", worker, worker.fetch, NUM_BLOCKS))
             if mode == "call":
                 ways.append((f"{precision}_nothing", worker, worker.nothing, 0))
@@ -296,7 +266,7 @@ def repeated_ms(call: Callable[[], object], count: int) -> list[float]:
 
 def in_process(count: int) -> dict[str, float]:
     """Judging alone, a batch as shipped and one by one, and checksums by size."""
-    report = identity("float16")
+    report = identity_of_nobody("float16", "float16")
     shape = namespace(report).shape
     keys, whole = records(report, mixed=False)
     sums = [

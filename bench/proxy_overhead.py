@@ -40,11 +40,11 @@ import uvicorn
 import uvloop
 from chiasm_contract import messages
 from chiasm_contract.config import SidecarConfig, WorkerConfig
-from chiasm_contract.fingerprint import Identity, compute_fp, repr_fp
-from chiasm_contract.messages import FinishEvent, IdentityReport, ModelCard, TokenEvent, Usage
+from chiasm_contract.messages import FinishEvent, ModelCard, TokenEvent, Usage
 from chiasm_contract.sampling import Sampling
 from PIL import Image
 from reporting import publish
+from stand_ins import identity_of_nobody
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -63,7 +63,7 @@ Asking = Callable[[], Awaitable[list[float]]]
 
 def instant_worker(socket_path: str) -> None:
     """Serve the contract without a model; `seed` is the gap between tokens in microseconds."""
-    identity = instant_identity()
+    identity = identity_of_nobody()
     card = ModelCard(id="demo", family="none", architecture="None", max_model_len=4096)
 
     async def generate(request: Request) -> StreamingResponse:
@@ -99,41 +99,6 @@ def instant_worker(socket_path: str) -> None:
         Route("/generate", generate, methods=["POST"]),
     ]
     uvicorn.run(Starlette(routes=routes), uds=socket_path, log_level="warning", access_log=False)
-
-
-def instant_identity() -> IdentityReport:
-    """Sound, for the sidecar admits no other; it names nothing that exists."""
-    digest = "0" * 64
-    whole = Identity.model_validate(
-        {
-            "compute": {
-                "weights": {"language": digest, "vision_encoder": digest, "projector": digest},
-                "model": {"config": digest},
-                "processor": {"config": digest, "resize_backend": "-", "library_version": "-"},
-                "position": {
-                    "type": "-", "theta": 1.0, "scaling": "-", "sections": [], "window": 0,
-                },
-                "compute_dtype": "-",
-                "weight_quantization": "-",
-                "calibration": "-",
-                "attention_numerics": "-",
-            },
-            "repr": {
-                "schema_version": 1,
-                "kv_dtype": {"text": "-", "vision": "-"},
-                "scale_mode": "-",
-                "layout": "-",
-                **dict.fromkeys(("block_size", "num_layers", "num_kv_heads", "head_dim"), 1),
-                **dict.fromkeys(("parallel_degree", "parallel_rank"), 1),
-            },
-        }
-    )  # fmt: skip
-    return IdentityReport(
-        compute_fp=compute_fp(whole.compute),
-        repr_fp=repr_fp(whole.repr),
-        incarnation="i",
-        fields=whole.fields(),
-    )
 
 
 def _line(event: TokenEvent | FinishEvent) -> bytes:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from chiasm_worker.tiers.engine_side import EngineSide
 from chiasm_worker.tiers.restore import Restoring
 from redis import Redis
 
@@ -154,7 +155,7 @@ async def reloaded_before_use(
     else:
         end, nothing = stage.end, cast("Any", None)
         end.link.engine_gen += 1
-        restoring = Restoring(end.pool, nothing, end.memory, end.namespace, end.link)
+        restoring = Restoring(EngineSide(end.pool, nothing, end.memory, end.namespace, end.link))
         taken = restoring.restore(nothing, nothing, fetched)
         end.link.engine_gen -= 1
         ends = [

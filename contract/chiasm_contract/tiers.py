@@ -46,6 +46,11 @@ class ValkeyTier(_Frozen):
         default=None, description="A file, read anew when it changed; None: no password."
     )
     key_prefix: str = Field(default="chiasm", pattern=r"^[A-Za-z0-9:_-]{1,64}$")
+    max_bytes: int = Field(
+        default=10 * 2**30,
+        ge=0,
+        description="Of all records under the key prefix, whoever wrote them; 0: no bound.",
+    )
     ttl_seconds: int = Field(default=86_400, ge=1)
     timeout_seconds: float = Field(default=0.25, gt=0, le=60)
     kinds: KindSet = EVERY_KIND
@@ -60,7 +65,12 @@ class ValkeyTier(_Frozen):
 
 
 class BlockTiers(_Frozen):
-    """The sidecar's side: the service and the tiers behind it, nearest first."""
+    """The sidecar's side: the service and the tiers behind it, nearest first.
+
+    A resource offers all but `fetch_timeout_seconds` and `write_queue_bytes`. The first is an upper
+    bound of what a request may lose to tiers that do not answer, and the second of what a slow tier
+    costs the sidecar in memory; tiers that answer are not touched by either.
+    """
 
     socket_path: Path = Path(names.KV_SOCKET)
     staging_path: Path = Path(names.KV_STAGING)
@@ -83,7 +93,7 @@ class BlockTiers(_Frozen):
         default=1.0,
         gt=0,
         le=1,
-        description="How much of the host's or the disk's bytes one namespace may take.",
+        description="How much of each tier's bytes one namespace may take.",
     )
     retired: tuple[Annotated[str, Field(pattern=f"^{Digits16}(-{Digits16}){{0,2}}$")], ...] = Field(
         default=(),

@@ -189,8 +189,28 @@ FAILED = "MountVolume.SetUp failed for volume"
             "Secret 'catalogue-scopes' (spec.tenants.serverKeySecret.name) has no entry 'hmac' "
             "(spec.tenants.serverKeySecret.key); add it or name another.",
         ),
+        (
+            f'{FAILED} "valkey" : secret "valkey-users" not found',
+            "Secret 'valkey-users' (spec.tiers.valkey.passwordSecret.name) does not exist in "
+            "namespace 'vision'; create it or name another.",
+        ),
+        (
+            f'{FAILED} "valkey" : [secret "valkey-ca" not found, secret "valkey-users" not found]',
+            "Secret 'valkey-ca' (spec.tiers.valkey.caSecret.name) does not exist in",
+        ),
+        (
+            f'{FAILED} "valkey" : references non-existent secret key: blocks',
+            "Secret 'valkey-users' (spec.tiers.valkey.passwordSecret.name) has no entry 'blocks' "
+            "(spec.tiers.valkey.passwordSecret.key); add it or name another.",
+        ),
+        (
+            f'{FAILED} "valkey" : [references non-existent secret key: ca.crt, secret "x" not '
+            "found]",
+            "Secret 'valkey-ca' (spec.tiers.valkey.caSecret.name) has no entry 'ca.crt' "
+            "(spec.tiers.valkey.caSecret.key); add it or name another.",
+        ),
     ],
-    ids=["keys", "server key", "entry"],
+    ids=["keys", "server key", "entry", "password", "both", "password entry", "authority entry"],
 )
 def test_a_secret_that_is_missing_is_named_at_once(
     text: str, words: str, make_target: MakeTarget, make_pod: MakePod
@@ -203,6 +223,24 @@ def test_a_secret_that_is_missing_is_named_at_once(
     assert words in problem.message
     mounted = {"type": "PodReadyToStartContainers", "status": "True"}
     assert diagnose(target, make_pod(target, conditions=[mounted]), None, [event]) is None
+
+
+def test_one_secret_that_two_fields_name_is_told_with_both(
+    make_target: MakeTarget, make_pod: MakePod
+) -> None:
+    same = {"name": "valkey", "key": "it"}
+    valkey = {"host": "valkey", "tls": True, "caSecret": same, "passwordSecret": same}
+    target = make_target(tiers={"valkey": valkey})
+    event = {"reason": "FailedMount", "count": 1}
+    for fault, words in {
+        'secret "valkey" not found': "passwordSecret.name and spec.tiers.valkey.caSecret.name)",
+        "references non-existent secret key: it": "passwordSecret.key or spec.tiers.valkey.",
+    }.items():
+        text = f'{FAILED} "valkey" : {fault}'
+        problem = diagnose(target, make_pod(target), None, [event | {"message": text}])
+        assert problem is not None
+        assert problem.reason is Reason.SECRET_NOT_FOUND
+        assert words in problem.message
 
 
 def test_keys_that_cannot_be_used_are_told_with_their_secrets(

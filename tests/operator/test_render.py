@@ -90,6 +90,8 @@ WORDS = {
     "spec.tiers.stagingBytes": "129Mi",
     "spec.tiers.host.maxBytes": "301Mi",
     "spec.tiers.disk.maxBytes": "21Gi",
+    "spec.tiers.valkey.maxBytes": "41Gi",
+    "spec.tiers.retiredNamespaces.0": "fedcba9876543210",
 }
 
 
@@ -288,6 +290,16 @@ def test_only_the_sidecar_reaches_tiers(make_target: Callable[..., Target]) -> N
     worker_config = child(make_target("complete"), "ConfigMap")["data"]["worker.json"]
     assert "valkey" not in worker_config
     assert "disk" not in worker_config
+
+
+def test_bounds_and_retirements_reach_the_sidecar(make_target: Callable[..., Target]) -> None:
+    data = child(make_target("complete"), "ConfigMap")["data"]
+    tiers = SidecarConfig.model_validate_json(data["sidecar.json"]).tiers
+    assert tiers is not None
+    assert tiers.valkey is not None
+    assert tiers.valkey.max_bytes == 40 * 2**30
+    assert tiers.namespace_share == 0.5
+    assert tiers.retired == ("0123456789abcdef",)
 
 
 def test_a_single_pod_has_no_disruption_budget(make_target: Callable[..., Target]) -> None:

@@ -6,22 +6,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 from chiasm_contract import messages
-from chiasm_contract.config import EngineLimits, VisionConfig, WorkerConfig
+from chiasm_contract.config import VisionConfig
 from chiasm_contract.messages import ChatMessage, GenerateHead, ImagePart, Sampling, TextPart
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.worker.server.running_worker import events, serving
+from tests.worker.server.running_worker import events, serving, tiny_config
 
 
 async def test_details_are_ratios_of_the_configuration(
     tmp_path: Path, tiny_folder: Callable[[str], Path], picture: Callable[..., bytes]
 ):
-    config = WorkerConfig(
-        model_id="tiny",
-        model_path=tiny_folder("qwen3-grouped"),
-        num_threads=1,
-        socket_path=tmp_path / "w.sock",
-        engine=EngineLimits(kv_cache_bytes=2**22, max_model_len=512),
+    config = tiny_config(
+        tmp_path,
+        tiny_folder("qwen3-grouped"),
         vision=VisionConfig(compression=4, low_detail_compression=16),
     )
     shown = picture(1, 128, 96)  # 3 x 4 tokens

@@ -75,6 +75,9 @@ DnsName = Annotated[
     str, StringConstraints(max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")
 ]
 
+# The name of an entry of a Secret's data.
+SecretEntryName = Annotated[str, StringConstraints(max_length=253, pattern=r"^[-._a-zA-Z0-9]+$")]
+
 IntOrPercent = Annotated[
     int | str,
     WithJsonSchema(

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from pydantic import ConfigDict, Field
 
-from pydantic import ConfigDict, Field, StringConstraints
-
-from chiasm_contract.api.fields import ApiModel, DnsName, rule, rules
-
-SecretKey = Annotated[str, StringConstraints(max_length=253, pattern=r"^[-._a-zA-Z0-9]+$")]
+from chiasm_contract.api.fields import ApiModel, DnsName, SecretEntryName, rule, rules
 
 
 class KeysSecret(ApiModel):
@@ -26,7 +22,7 @@ class ServerKeySecret(ApiModel):
     name: DnsName = Field(
         description="Its name. Resources with other server keys never share cached vectors."
     )
-    key: SecretKey = Field(
+    key: SecretEntryName = Field(
         default="server-key", description="Its entry, with at least 32 random bytes."
     )
 

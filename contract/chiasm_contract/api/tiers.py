@@ -11,22 +11,27 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field, StringConstraints
 
-from chiasm_contract.api.fields import ApiModel, Quantity, at_least, rule, rules
+from chiasm_contract.api.fields import (
+    ApiModel,
+    DnsName,
+    Quantity,
+    SecretEntryName,
+    at_least,
+    rule,
+    rules,
+)
+from chiasm_contract.tiers import Digits16
 
-Hostname = Annotated[
-    str, StringConstraints(max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")
+NamespacePrefix = Annotated[
+    str, StringConstraints(max_length=50, pattern=f"^{Digits16}(-{Digits16}){{0,2}}$")
 ]
 
 
-class SecretKey(ApiModel):
-    """One key of a Secret in the resource's namespace."""
+class SecretEntry(ApiModel):
+    """One entry of a Secret in the resource's namespace."""
 
-    name: Annotated[
-        str, StringConstraints(max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")
-    ] = Field(description="Name of the Secret.")
-    key: Annotated[
-        str, StringConstraints(min_length=1, max_length=253, pattern=r"^[-._a-zA-Z0-9]+$")
-    ] = Field(description="Key inside it.")
+    name: DnsName = Field(description="Name of the Secret.")
+    key: SecretEntryName = Field(description="Key inside it.")
 
 
 class HostTier(ApiModel):
@@ -61,17 +66,22 @@ class ValkeyTier(ApiModel):
         )
     )
 
-    host: Hostname = Field(description="Name or address, as pods resolve it.")
+    host: DnsName = Field(description="Name or address, as pods resolve it.")
     port: int = Field(default=6379, ge=1, le=65535, description="TCP port.")
     tls: bool = Field(default=False, description="Speak TLS; without it blocks travel in clear.")
-    ca_secret: SecretKey | None = Field(
+    ca_secret: SecretEntry | None = Field(
         default=None, description="Authority that signed the server's certificate, as PEM."
     )
     username: Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]{1,128}$")] = Field(
         default="default", description="User of the server's access control list."
     )
-    password_secret: SecretKey | None = Field(
+    password_secret: SecretEntry | None = Field(
         default=None, description="The user's password; a changed one is used without a restart."
+    )
+    max_bytes: Quantity = Field(
+        default="10Gi",
+        description="Blocks under the key prefix, whoever wrote them; the oldest go first. 0: no "
+        "bound but the server's own.",
     )
     key_prefix: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9:_-]{1,64}$")] = Field(
         default="chiasm", description="What all keys begin with."
@@ -80,7 +90,7 @@ class ValkeyTier(ApiModel):
         default=86_400,
         ge=1,
         le=2_592_000,
-        description="A block that nobody wrote or read for this long goes.",
+        description="A block goes so long after it was last written.",
     )
     timeout_milliseconds: int = Field(
         default=250,
@@ -114,3 +124,17 @@ class Tiers(ApiModel):
     host: HostTier | None = None
     disk: DiskTier | None = None
     valkey: ValkeyTier | None = None
+    max_namespace_percent: int = Field(
+        default=100,
+        ge=1,
+        le=100,
+        description="How much of each tier one namespace may take: the blocks that one model and "
+        "configuration made for one tenant.",
+    )
+    retired_namespaces: tuple[NamespacePrefix, ...] = Field(
+        default=(),
+        max_length=256,
+        description="Namespaces, or their beginnings, that are neither read nor written any more. "
+        "What tiers hold of them is removed for good, whoever writes later. The first 16 hex "
+        "digits of a compute_fp name all that one model made.",
+    )

@@ -10,7 +10,7 @@ from chiasm_contract import names
 from chiasm_contract.conditions import Reason
 from chiasm_contract.messages import PodState
 
-from chiasm_operator.reconcile import tenants
+from chiasm_operator.reconcile import secrets
 from chiasm_operator.reconcile.observed import is_ready
 from chiasm_operator.reconcile.problems import Problem
 from chiasm_operator.render import Target
@@ -141,7 +141,7 @@ def _state(target: Target, pod: Manifest, state: PodState | None) -> Iterator[Pr
         if reason is Reason.MODEL_LOAD_FAILED:
             source = f" ({_model_source(target)})"
         elif reason is Reason.TENANT_KEYS_REFUSED:
-            source = f" ({tenants.secrets(target)})"
+            source = f" ({secrets.tenants(target)})"
         yield Problem(reason, f"{_name(pod)}: {state.message}{source}")
 
 
@@ -154,7 +154,7 @@ def _mounts(target: Target, pod: Manifest, events: Sequence[Manifest]) -> Iterat
         if waiting and source and reason == "Failed" and source.reference in text:
             yield _model_image_fault(target, text)
         if not sandboxed and reason == "FailedMount":
-            yield from tenants.missing(target, text)
+            yield from secrets.missing(target, text)
         # The first one is often a cache that is not filled yet.
         repeated = event.get("count", 1) > 1
         if not sandboxed and repeated and reason in {"FailedMount", "FailedAttachVolume"}:

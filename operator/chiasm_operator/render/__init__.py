@@ -13,11 +13,14 @@ from chiasm_operator.render import (
     network_policy,
     service,
     service_account,
+    tenants,
+    tiers,
 )
+from chiasm_operator.render.secret_use import SecretUse
 from chiasm_operator.render.target import Target
 from chiasm_operator.resource import Manifest
 
-__all__ = ["Target", "children"]
+__all__ = ["SecretUse", "Target", "children", "secret_uses"]
 
 
 def children(target: Target) -> tuple[Manifest, ...]:
@@ -31,3 +34,8 @@ def children(target: Target) -> tuple[Manifest, ...]:
         service.render(target),
         deployment.render(target),
     )
+
+
+def secret_uses(target: Target) -> tuple[SecretUse, ...]:
+    """Every Secret that a pod mounts."""
+    return tenants.secret_uses(target) + tiers.secret_uses(target)

@@ -111,9 +111,12 @@ def block_tiers(asked: Tiers | None) -> BlockTiers | None:
             username=valkey.username,
             password_path=Path(names.VALKEY_PASSWORD_FILE) if valkey.password_secret else None,
             key_prefix=valkey.key_prefix,
+            max_bytes=quantity.to_bytes(valkey.max_bytes),
             ttl_seconds=valkey.ttl_seconds,
             timeout_seconds=valkey.timeout_milliseconds / 1000,
         ),
+        namespace_share=asked.max_namespace_percent / 100,
+        retired=asked.retired_namespaces,
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from chiasm_contract import names
 from chiasm_contract.tenants import TenantKeys
 
+from chiasm_operator.render.secret_use import SecretUse
 from chiasm_operator.render.target import Target
 
 KEYS_VOLUME, SERVER_KEY_VOLUME = "tenant-keys", "server-key"
@@ -14,23 +15,29 @@ KEYS_VOLUME, SERVER_KEY_VOLUME = "tenant-keys", "server-key"
 _MODE = 0o440
 
 
-def volumes(target: Target) -> list[dict[str, Any]]:
-    """The pod's volumes for both Secrets."""
+def secret_uses(target: Target) -> tuple[SecretUse, ...]:
+    """The Secrets, and the fields that name them."""
     tenants = target.spec.tenants
     if tenants is None:
-        return []
+        return ()
     server_key = tenants.server_key_secret
-    items = [{"key": server_key.key, "path": names.SERVER_KEY_FILE}]
-    return [
-        {
-            "name": KEYS_VOLUME,
-            "secret": {"secretName": tenants.keys_secret.name, "defaultMode": _MODE},
-        },
-        {
-            "name": SERVER_KEY_VOLUME,
-            "secret": {"secretName": server_key.name, "defaultMode": _MODE, "items": items},
-        },
-    ]
+    return (
+        SecretUse(KEYS_VOLUME, "spec.tenants.keysSecret", tenants.keys_secret.name),
+        SecretUse(
+            SERVER_KEY_VOLUME, "spec.tenants.serverKeySecret", server_key.name, server_key.key
+        ),
+    )
+
+
+def volumes(target: Target) -> list[dict[str, Any]]:
+    """The pod's volumes for both Secrets."""
+    return [_volume(use) for use in secret_uses(target)]
+
+
+def _volume(use: SecretUse) -> dict[str, Any]:
+    items = [{"key": use.key, "path": names.SERVER_KEY_FILE}] if use.key else []
+    secret = {"secretName": use.name, "defaultMode": _MODE, **({"items": items} if items else {})}
+    return {"name": use.volume, "secret": secret}
 
 
 def mounts(target: Target) -> list[dict[str, Any]]:

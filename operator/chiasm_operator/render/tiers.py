@@ -7,6 +7,7 @@ from typing import Any
 
 from chiasm_contract import names, quantity
 
+from chiasm_operator.render.secret_use import SecretUse
 from chiasm_operator.render.target import Target
 
 _DISK, _VALKEY = "disk-tier", "valkey"
@@ -20,7 +21,7 @@ def tier_volumes(target: Target) -> list[dict[str, Any]]:
         # Twice: a record is written beside the one that it takes the place of.
         size = 2 * quantity.to_bytes(tiers.disk.max_bytes)
         volumes.append({"name": _DISK, "emptyDir": {"sizeLimit": str(size)}})
-    if sources := _secrets(target):
+    if sources := _sources(target):
         volumes.append({"name": _VALKEY, "projected": {"sources": sources, "defaultMode": 0o440}})
     return volumes
 
@@ -31,26 +32,39 @@ def tier_mounts(target: Target) -> list[dict[str, Any]]:
     mounts: list[dict[str, Any]] = []
     if tiers is not None and tiers.disk is not None:
         mounts.append({"name": _DISK, "mountPath": names.DISK_TIER_DIR})
-    if _secrets(target):
+    if _sources(target):
         mounts.append({"name": _VALKEY, "mountPath": names.VALKEY_DIR, "readOnly": True})
     return mounts
 
 
-def _secrets(target: Target) -> list[dict[str, Any]]:
+def secret_uses(target: Target) -> tuple[SecretUse, ...]:
+    """The Secrets of a Valkey, and the fields that name them."""
+    return tuple(_files(target))
+
+
+def _files(target: Target) -> dict[SecretUse, str]:
+    """Where each entry is to be found."""
     tiers = target.spec.tiers
     if tiers is None or tiers.valkey is None:
-        return []
-    wanted = (
-        (tiers.valkey.password_secret, names.VALKEY_PASSWORD_FILE),
-        (tiers.valkey.ca_secret, names.VALKEY_CA_FILE),
-    )
+        return {}
+    wanted = {
+        "passwordSecret": (tiers.valkey.password_secret, names.VALKEY_PASSWORD_FILE),
+        "caSecret": (tiers.valkey.ca_secret, names.VALKEY_CA_FILE),
+    }
+    return {
+        SecretUse(_VALKEY, f"spec.tiers.valkey.{field}", entry.name, entry.key): path
+        for field, (entry, path) in wanted.items()
+        if entry is not None
+    }
+
+
+def _sources(target: Target) -> list[dict[str, Any]]:
     return [
         {
             "secret": {
-                "name": secret.name,
-                "items": [{"key": secret.key, "path": PurePosixPath(path).name}],
+                "name": use.name,
+                "items": [{"key": use.key, "path": PurePosixPath(path).name}],
             }
         }
-        for secret, path in wanted
-        if secret is not None
+        for use, path in _files(target).items()
     ]

@@ -68,7 +68,7 @@ def _levels(settings: BlockTiers, meters: Meters) -> list[Level]:
     if settings.disk is not None:
         add(DiskTier(settings.disk, settings.namespace_share), settings.disk.kinds)
     if settings.valkey is not None:
-        add(ValkeyTier(settings.valkey), settings.valkey.kinds)
+        add(ValkeyTier(settings.valkey, settings.namespace_share), settings.valkey.kinds)
     return levels
 
 

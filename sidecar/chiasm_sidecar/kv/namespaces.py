@@ -101,6 +101,10 @@ class Registry:
         """This identity is served from now on; those of others drain."""
         self._admitted = prefix
 
+    def retire(self, prefix: str) -> None:
+        """No record under the prefix is read or written from now on."""
+        self._ends.setdefault(prefix, State.RETIRED)
+
     def state(self, name: str) -> State:
         """Where a namespace stands."""
         ended = [end for prefix, end in self._ends.items() if begins(name, prefix)]

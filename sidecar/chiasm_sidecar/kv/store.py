@@ -8,7 +8,6 @@ Must not know: connections, slots, how a tier keeps its records.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -27,6 +26,7 @@ from chiasm_contract.block_wire import Tier as Place
 
 from chiasm_sidecar.kv.meters import Meters, Op, place_name
 from chiasm_sidecar.kv.namespaces import Namespace, Registry, Release, State
+from chiasm_sidecar.kv.removal import PAUSES_SECONDS, Remover
 from chiasm_sidecar.kv.tiers.level import Level
 
 log = logging.getLogger("chiasm.sidecar.kv")
@@ -38,11 +38,16 @@ _NO_KEY = bytes(32)
 
 @dataclass(slots=True)
 class Reading:
-    """What was found under some keys; a record is there exactly where the verdict is use."""
+    """What was found under some keys; a record is there exactly where the verdict is use.
+
+    Attributes:
+        began: the latest removal when the read began (removal.py).
+    """
 
     verdicts: list[Verdict]
     records: list[bytes | None]
     places: list[Place]
+    began: int
 
 
 class BlockStore:
@@ -54,12 +59,14 @@ class BlockStore:
         registry: Registry,
         meters: Meters,
         clock: Callable[[], float] = time.monotonic,
+        pauses_seconds: Sequence[float] = PAUSES_SECONDS,
     ) -> None:
+        """`pauses_seconds` are those before a tier that failed is asked again to remove."""
         self.levels = levels
         self.registry = registry
         self.clock = clock
         self._meters = meters
-        self._chores: set[asyncio.Task[None]] = set()
+        self.remover = Remover(levels, pauses_seconds)
         by_place = {level.tier.place: level for level in levels}
         meters.follow(
             by_place,
@@ -84,7 +91,8 @@ class BlockStore:
     ) -> Reading:
         """The nearest record of use under each key, by a time on the store's clock."""
         count = len(keys)
-        reading = Reading([ABSENT] * count, [None] * count, [Place.NONE] * count)
+        began = self.remover.removals.latest
+        reading = Reading([ABSENT] * count, [None] * count, [Place.NONE] * count, began)
         if not self.registry.open(namespace.name):
             reading.verdicts = [RETIRED] * count
             return reading
@@ -98,12 +106,29 @@ class BlockStore:
             if records is None:
                 some_not_asked = True
             else:
+                records = self._standing(namespace, wanted, records, began)
                 missing = self._take(level, namespace, keys, missing, records, reading)
         if some_not_asked:
             for i in missing:
                 if reading.verdicts[i] == ABSENT:
                     reading.verdicts[i] = UNAVAILABLE
         return reading
+
+    def _standing(
+        self,
+        namespace: Namespace,
+        keys: Sequence[bytes],
+        records: Sequence[bytes | None],
+        began: int,
+    ) -> Sequence[bytes | None]:
+        """What a tier gave, without what was removed since the read began."""
+        if not self.registry.open(namespace.name):
+            return [None] * len(keys)
+        removals = self.remover.removals
+        if removals.none_since(began):
+            return records
+        pairs = zip(keys, records, strict=True)
+        return [None if removals.overtook((namespace.name, k), began) else r for k, r in pairs]
 
     def _take(
         self,
@@ -172,30 +197,16 @@ class BlockStore:
             "detail": verdict.detail,
         }
         log.warning("records are removed", extra={"fields": words})
-        self._drop_later([level], namespace, [key for key, _, _ in bad])
-
-    def _drop_later(
-        self, levels: Sequence[Level], namespace: Namespace, keys: Sequence[bytes]
-    ) -> None:
-        async def drop() -> None:
-            for key in keys:
-                for level in levels:
-                    await level.drop(namespace, key)
-
-        task = asyncio.get_running_loop().create_task(drop())
-        self._chores.add(task)
-        task.add_done_callback(self._chores.discard)
+        self.remover.expel(level, namespace, [key for key, _, _ in bad])
 
     async def close(self) -> None:
         """End what happens beside requests, and every tier."""
-        for chore in self._chores:
-            chore.cancel()
-        await asyncio.gather(*self._chores, return_exceptions=True)
+        await self.remover.close()
         for level in self.levels:
             await level.tier.close()
 
     async def learn(self, namespace: Namespace, keys: Sequence[bytes], reading: Reading) -> None:
-        """After an answer: what was of use stays longer, and comes nearer."""
+        """After an answer: what was of use stays longer, and comes nearer unless it was removed."""
         for depth, level in enumerate(self.levels):
             place = level.tier.place
             found = [i for i, where in enumerate(reading.places) if where is place]
@@ -205,8 +216,11 @@ class BlockStore:
             self._meters.found(place, records)
             level.tier.touch(namespace, [keys[i] for i in found])
             for nearer in self.levels[:depth]:
-                for record in reversed(records):  # the first of a chain go last
-                    await nearer.offer(namespace, parse_header(record), record)
+                for i in reversed(found):  # the first of a chain go last
+                    record = reading.records[i]
+                    (standing,) = self._standing(namespace, [keys[i]], [record], reading.began)
+                    if standing is not None:
+                        await nearer.offer(namespace, parse_header(standing), standing)
 
     async def offer(self, namespace: Namespace, records: Sequence[bytes]) -> list[Verdict]:
         """Judge what the worker wrote and hand it to the tiers; use: at least one takes it."""
@@ -228,7 +242,7 @@ class BlockStore:
             if verdict is None:
                 continue
             if verdict.outcome is Outcome.QUARANTINE:
-                self._drop_later(self.levels, namespace, [header.block_key])
+                self.remover.remove(namespace, header.block_key)
                 return verdict
             if verdict.detail == "stored":
                 return verdict
@@ -239,7 +253,7 @@ class BlockStore:
     async def write(self, level: Level) -> None:
         """Write for ever what is queued for a tier; of two contents under one key none stays."""
         async for namespace, key in level.writing():
-            self._drop_later(self.levels, namespace, [key])
+            self.remover.remove(namespace, key)
 
     def _bytes(self, level: Level, state: State) -> int:
         held = level.tier.bytes_by_namespace()

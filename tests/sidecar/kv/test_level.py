@@ -4,50 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator
 
 import pytest
 from chiasm_contract.block_guard import USE, Outcome, Verdict
-from chiasm_contract.block_record import Header, RecordKind
+from chiasm_contract.block_record import RecordKind
 from chiasm_sidecar.kv.meters import Meters
-from chiasm_sidecar.kv.namespaces import Namespace
-from chiasm_sidecar.kv.tiers.base import TierFailed
-from chiasm_sidecar.kv.tiers.host import HostTier
 from chiasm_sidecar.kv.tiers.level import Level
 from chiasm_sidecar.metrics import Metrics
 
 from tests.sidecar.conftest import until
 from tests.sidecar.kv.conftest import NAMESPACE, RECORD_BYTES, header, keys, record
+from tests.sidecar.kv.told import Told, fail
 
 BUSY = Verdict(Outcome.MISS, "busy")
-
-
-class Told(HostTier):
-    """A tier in memory that does first what it is told."""
-
-    def __init__(self) -> None:
-        super().__init__(2**20, 1.0)
-        self.first: Callable[[], object] = lambda: None
-        self.waits: asyncio.Event | None = None
-        self.num_asked = 0
-
-    async def get_many(self, namespace: Namespace, keys: Sequence[bytes]) -> Sequence[bytes | None]:
-        await self._before()
-        return await super().get_many(namespace, keys)
-
-    async def put(self, namespace: Namespace, header: Header, record: bytes) -> Verdict:
-        await self._before()
-        return await super().put(namespace, header, record)
-
-    async def _before(self) -> None:
-        self.num_asked += 1
-        self.first()
-        if self.waits is not None:
-            await self.waits.wait()
-
-
-def fail() -> None:
-    raise TierFailed("told so")
 
 
 class Clock:

@@ -21,7 +21,7 @@ USER, PASSWORD = "chiasm", "correct horse battery"
 # What docs/tiers.md says that the user needs.
 RIGHTS = (
     "resetkeys ~chiasm:* resetchannels -@all +exists +getrange +strlen +set +expire +unlink +scan "
-    "+evalsha +script|load"
+    "+hget +hset +hdel +hexists +hincrby +zadd +zrem +zrange +time +evalsha +script|load"
 )
 
 

@@ -6,19 +6,16 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
-from chiasm_contract.config import EngineLimits, ImageLimits, WorkerConfig
+from chiasm_contract.config import ImageLimits, WorkerConfig
 
-from tests.worker.server.running_worker import Worker, serving
+from tests.worker.server.running_worker import Worker, serving, tiny_config
 
 
 @pytest.fixture
 def config(tmp_path: Path, tiny_folder: Callable[[str], Path]) -> WorkerConfig:
-    return WorkerConfig(
-        model_id="tiny",
-        model_path=tiny_folder("qwen3-grouped"),
-        num_threads=1,
-        socket_path=tmp_path / "w.sock",
-        engine=EngineLimits(kv_cache_bytes=2**22, max_model_len=512),
+    return tiny_config(
+        tmp_path,
+        tiny_folder("qwen3-grouped"),
         images=ImageLimits(max_per_prompt=2, max_bytes=40_000),
     )
 

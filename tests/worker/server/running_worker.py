@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
 import uvicorn
 from chiasm_contract import messages
-from chiasm_contract.config import WorkerConfig
+from chiasm_contract.config import EngineLimits, WorkerConfig
 from chiasm_contract.fingerprint import SHARED_SCOPE_FP
 from chiasm_contract.messages import (
     AudioPart,
@@ -24,6 +25,18 @@ from chiasm_contract.messages import (
 from chiasm_contract.sampling import Sampling
 from chiasm_worker.main import loading, web_server
 from chiasm_worker.server import WorkerState
+
+
+def tiny_config(folder: Path, model_path: Path, **changes: Any) -> WorkerConfig:
+    """A worker with a small pool, whose socket is in a folder."""
+    plain: dict[str, Any] = {
+        "model_id": "tiny",
+        "model_path": model_path,
+        "num_threads": 1,
+        "socket_path": folder / "w.sock",
+        "engine": EngineLimits(kv_cache_bytes=2**22, max_model_len=512),
+    }
+    return WorkerConfig.model_validate(plain | changes)
 
 
 class Worker:

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from chiasm_contract.config import EngineLimits, ImageLimits, SidecarConfig, WorkerConfig
+from chiasm_contract.config import ImageLimits, SidecarConfig, WorkerConfig
 from chiasm_contract.fingerprint import Scope, scope_fp
 from chiasm_contract.tiers import BlockService, BlockTiers, DiskTier
 from chiasm_sidecar.server import Running, listen, running
@@ -15,7 +15,7 @@ from chiasm_worker.tiers.wanted import Patience
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.worker.server.folders import Folder
-from tests.worker.server.running_worker import Worker, body, events, serving, until
+from tests.worker.server.running_worker import Worker, body, events, serving, tiny_config, until
 
 WORDS = "What stands left of the tin, and what behind it? Answer in a word or two, please."
 OTHERS = scope_fp(Scope(tenant="b" * 64, adapter="base", track="stable"))
@@ -23,12 +23,9 @@ OTHERS = scope_fp(Scope(tenant="b" * 64, adapter="base", track="stable"))
 
 @pytest.fixture
 def worker_config(tmp_path: Path, tiny_folder: Callable[[str], Path]) -> WorkerConfig:
-    return WorkerConfig(
-        model_id="tiny",
-        model_path=tiny_folder("qwen3-grouped"),
-        num_threads=1,
-        socket_path=tmp_path / "w.sock",
-        engine=EngineLimits(kv_cache_bytes=2**22, max_model_len=512),
+    return tiny_config(
+        tmp_path,
+        tiny_folder("qwen3-grouped"),
         images=ImageLimits(max_per_prompt=2, max_bytes=40_000),
         block_service=BlockService(socket_path=tmp_path / "kv.sock"),
     )

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from chiasm_worker.kvcache.block_pool import BlockPool
 from chiasm_worker.kvcache.media_cache import MediaCache
 from chiasm_worker.request import Request
+from chiasm_worker.tiers.engine_side import EngineSide
 from chiasm_worker.tiers.gate import PayloadMemory
 from chiasm_worker.tiers.link import Fetched, Namespace, Offer, TierLink
 from chiasm_worker.tiers.offering import Offering
@@ -33,8 +34,9 @@ class TierExchange:
         self.namespace = namespace
         self._pool = pool
         self._media_cache = media_cache
-        self._restoring = Restoring(pool, media_cache, memory, namespace, link)
-        self._offering = Offering(pool, media_cache, memory, namespace, link, policy)
+        side = EngineSide(pool, media_cache, memory, namespace, link)
+        self._restoring = Restoring(side)
+        self._offering = Offering(side, policy)
 
     @property
     def not_kept(self) -> Callable[[bytes], object]:

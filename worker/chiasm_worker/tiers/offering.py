@@ -25,12 +25,11 @@ from chiasm_contract.block_record import (
 from chiasm_contract.errors import InvariantError
 from xxhash import xxh3_64_intdigest
 
-from chiasm_worker.kvcache.block_pool import BlockPool
-from chiasm_worker.kvcache.media_cache import MediaCache, MediaHandle
+from chiasm_worker.kvcache.media_cache import MediaHandle
 from chiasm_worker.kvcache.rebuild_cost import BlockKind, Rebuild
 from chiasm_worker.request import Request
-from chiasm_worker.tiers.gate import PayloadMemory
-from chiasm_worker.tiers.link import Namespace, Offer, TierLink
+from chiasm_worker.tiers.engine_side import EngineSide
+from chiasm_worker.tiers.link import Offer
 from chiasm_worker.tiers.staging import Staging
 from chiasm_worker.tiers.worth import OfferPolicy
 
@@ -61,20 +60,8 @@ class _Block:
 class Offering:
     """Chooses what to offer and writes it."""
 
-    def __init__(
-        self,
-        pool: BlockPool,
-        media_cache: MediaCache,
-        memory: PayloadMemory,
-        namespace: Namespace,
-        link: TierLink,
-        policy: OfferPolicy | None = None,
-    ) -> None:
-        self._pool = pool
-        self._media_cache = media_cache
-        self._memory = memory
-        self._namespace = namespace
-        self._link = link
+    def __init__(self, side: EngineSide, policy: OfferPolicy | None = None) -> None:
+        self._side = side
         self._policy = policy or OfferPolicy()
         self._progress: dict[str, _Progress] = {}
         # Keys that the tiers were offered or have brought, oldest first.
@@ -90,7 +77,7 @@ class Offering:
         self._follow_connection()
         if self._staging is None:
             return
-        self._num_left = self._policy.max_step_bytes // self._namespace.payload_bytes
+        self._num_left = self._policy.max_step_bytes // self._side.namespace.payload_bytes
         for request in requests:
             progress = self._progress.setdefault(request.request_id, _Progress())
             for index, handle in request.media.items():
@@ -110,7 +97,7 @@ class Offering:
             self._offer_chain(request, self._progress.setdefault(request.request_id, _Progress()))
         written, self._written = self._written, defaultdict(dict)
         return [
-            Offer(self._namespace.engine_gen, scope_fp, self._staging, keys_by_slot)
+            Offer(self._side.namespace.engine_gen, scope_fp, self._staging, keys_by_slot)
             for scope_fp, keys_by_slot in written.items()
         ]
 
@@ -118,7 +105,7 @@ class Offering:
         """A request ended: what it has not offered is skipped."""
         progress = self._progress.pop(request.request_id, _Progress())
         num_left = progress.num_worthy - progress.num_done + sum(progress.media_left.values())
-        self._link.counters.skipped_blocks += num_left
+        self._side.link.counters.skipped_blocks += num_left
 
     def brought(self, keys: Iterable[bytes]) -> None:
         """The tiers had these."""
@@ -127,8 +114,8 @@ class Offering:
 
     def _follow_connection(self) -> None:
         """Another connection may have other tiers behind it: they are known to have nothing."""
-        is_current = self._link.engine_gen == self._namespace.engine_gen
-        staging = self._link.staging if is_current else None
+        is_current = self._side.link.engine_gen == self._side.namespace.engine_gen
+        staging = self._side.link.staging if is_current else None
         if staging is not self._staging:
             self._staging = staging
             self._known.clear()
@@ -144,14 +131,16 @@ class Offering:
 
     def _offer_media(self, request: Request, handle: MediaHandle) -> bool:
         """Whether nothing is left to do for an item."""
-        contents = self._media_cache.contents(request.scope.root, handle.item)
+        contents = self._side.media_cache.contents(request.scope.root, handle.item)
         if not handle.is_new and contents[0].key in self._known:
             return True
-        rebuild = self._media_cache.rebuild(handle.item)
+        rebuild = self._side.media_cache.rebuild(handle.item)
         if not self._wants(rebuild, len(contents), 0, was_used_again=not handle.is_new):
             return True
         blocks = [
-            _Block(block_id, content.key, self._media_cache.rebuild(handle.item, content.index))
+            _Block(
+                block_id, content.key, self._side.media_cache.rebuild(handle.item, content.index)
+            )
             for block_id, content in zip(handle.block_ids, contents, strict=True)
         ]
         return self._write(request, blocks)
@@ -177,9 +166,9 @@ class Offering:
     def _wants(
         self, rebuild: Rebuild, num_blocks: int, chain_tokens: int, *, was_used_again: bool
     ) -> bool:
-        num_bytes = num_blocks * self._namespace.payload_bytes
+        num_bytes = num_blocks * self._side.namespace.payload_bytes
         return self._policy.wants(
-            rebuild, self._pool.costs, num_bytes, chain_tokens, was_used_again=was_used_again
+            rebuild, self._side.pool.costs, num_bytes, chain_tokens, was_used_again=was_used_again
         )
 
     def _write(self, request: Request, blocks: Sequence[_Block]) -> bool:
@@ -195,20 +184,20 @@ class Offering:
                 raise InvariantError("A free slot was taken by somebody else; bug.")
             self._write_record(staging.record(slot), block, request.scope.scope_fp)
             self._written[request.scope.scope_fp][slot] = block.key
-            self._link.counters.offered_blocks[block.rebuild.kind] += 1
+            self._side.link.counters.offered_blocks[block.rebuild.kind] += 1
         self._remember(block.key for block in blocks)
         return True
 
     def _write_record(self, record: memoryview, block: _Block, scope_fp: str) -> None:
         payload = record[HEADER_BYTES:-TRAILER_BYTES]
         is_kv = block.rebuild.kind in (BlockKind.TEXT_KV, BlockKind.MEDIA_KV)
-        self._memory.read_payload(block.block_id, payload, is_kv=is_kv)
-        expected = self._namespace.expected(scope_fp, block.key)
+        self._side.memory.read_payload(block.block_id, payload, is_kv=is_kv)
+        expected = self._side.namespace.expected(scope_fp, block.key)
         header = Header(
             kind=_KINDS[block.rebuild.kind],
             num_tokens=block.rebuild.num_tokens,
             payload_bytes=len(payload),
-            generation=self._pool.slot_gen(block.block_id),
+            generation=self._side.pool.slot_gen(block.block_id),
             checksum=xxh3_64_intdigest(payload),
             repr_fp=expected.repr_fp,
             block_key=block.key,

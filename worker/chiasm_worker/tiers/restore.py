@@ -16,13 +16,12 @@ from contextlib import contextmanager
 
 from chiasm_contract.block_guard import Outcome, Verdict
 
-from chiasm_worker.kvcache.block_pool import BlockPool
-from chiasm_worker.kvcache.media_cache import MediaCache
 from chiasm_worker.kvcache.prefix_cache import BlockContent, MediaBlockContent
 from chiasm_worker.kvcache.rebuild_cost import Rebuild
 from chiasm_worker.request import Request
-from chiasm_worker.tiers.gate import Gate, Judged, PayloadMemory
-from chiasm_worker.tiers.link import Fetched, Namespace, TierLink
+from chiasm_worker.tiers.engine_side import EngineSide
+from chiasm_worker.tiers.gate import Gate, Judged
+from chiasm_worker.tiers.link import Fetched
 from chiasm_worker.tiers.wanted import Wanted, WantedEntry
 
 _OUTDATED = Verdict(Outcome.REJECT, "generation")
@@ -31,27 +30,17 @@ _OUTDATED = Verdict(Outcome.REJECT, "generation")
 class Restoring:
     """Fills the pool from read slots."""
 
-    def __init__(
-        self,
-        pool: BlockPool,
-        media_cache: MediaCache,
-        memory: PayloadMemory,
-        namespace: Namespace,
-        link: TierLink,
-    ) -> None:
-        self._pool = pool
-        self._media_cache = media_cache
-        self._namespace = namespace
-        self._link = link
-        self._gate = Gate(pool, memory)
+    def __init__(self, side: EngineSide) -> None:
+        self._side = side
+        self._gate = Gate(side.pool, side.memory)
 
     def restore(self, request: Request, wanted: Wanted, fetched: Fetched) -> list[bytes]:
         """Make what was fetched for a request findable, as far as it is judged to be of use.
 
         Nothing of another engine generation is looked at. Returns the keys that were taken.
         """
-        if not fetched.engine_gen == self._namespace.engine_gen == self._link.engine_gen:
-            self._link.counters.taken[_OUTDATED] += len(fetched.slots)
+        if not fetched.engine_gen == self._side.namespace.engine_gen == self._side.link.engine_gen:
+            self._side.link.counters.taken[_OUTDATED] += len(fetched.slots)
             return []
         taken = self._take_chain(request, wanted, fetched) if wanted.chain else []
         for entry in wanted.entries:
@@ -63,9 +52,9 @@ class Restoring:
         with self._holding() as held:
             for index in range((len(request.token_ids) - 1) // request.table.block_size):
                 content = request.chain.content(index, request.token_ids)
-                own = self._pool.lookup(content.key, content)
+                own = self._side.pool.lookup(content.key, content)
                 if own is not None:
-                    self._pool.acquire([own])
+                    self._side.pool.acquire([own])
                     held.append(own)
                     continue
                 if content.key not in asked:
@@ -80,7 +69,7 @@ class Restoring:
         return taken
 
     def _take_entry(self, entry: WantedEntry, fetched: Fetched, scope_fp: str) -> list[bytes]:
-        if any(self._pool.lookup(each.key, each) is not None for each in entry.contents):
+        if any(self._side.pool.lookup(each.key, each) is not None for each in entry.contents):
             return []  # Whole, because an entry is: somebody else had it made or restored.
         with self._holding() as held:
             all_judged: list[Judged] = []
@@ -90,10 +79,10 @@ class Restoring:
                     return []
                 all_judged.append(judged)
             for content, judged in zip(entry.contents, all_judged, strict=True):
-                rebuild = self._media_cache.rebuild(content.item, content.index)
+                rebuild = self._side.media_cache.rebuild(content.item, content.index)
                 self._gate.make_findable(judged, content, rebuild)
                 self._count(rebuild)
-            self._pool.bind(held)
+            self._side.pool.bind(held)
         return [content.key for content in entry.contents]
 
     def _take(
@@ -107,14 +96,14 @@ class Restoring:
         found = fetched.found.get(content.key)
         if found is None or found.verdict.outcome is not Outcome.USE:
             return None
-        blocks = self._pool.allocate(1)
+        blocks = self._side.pool.allocate(1)
         if blocks is None:
             return None
         held += blocks
-        expected = self._namespace.expected(scope_fp, content.key)
+        expected = self._side.namespace.expected(scope_fp, content.key)
         record = fetched.staging.record(found.slot)
         judged, verdict = self._gate.take_in(blocks[0], record, expected)
-        self._link.counters.taken[verdict] += 1
+        self._side.link.counters.taken[verdict] += 1
         return judged
 
     @contextmanager
@@ -124,7 +113,7 @@ class Restoring:
         try:
             yield held
         finally:
-            self._pool.release(reversed(held), was_used=False)
+            self._side.pool.release(reversed(held), was_used=False)
 
     def _count(self, rebuild: Rebuild) -> None:
-        self._link.counters.restored_tokens[rebuild.kind] += rebuild.num_tokens
+        self._side.link.counters.restored_tokens[rebuild.kind] += rebuild.num_tokens

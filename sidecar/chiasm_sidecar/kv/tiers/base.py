@@ -34,7 +34,7 @@ class Tier(Protocol):
         """
 
     async def drop(self, namespace: Namespace, key: bytes) -> None:
-        """Take out what lies under a key."""
+        """Take out what lies under a key; never called during a put (level.py)."""
 
     async def retire(self, prefix: str) -> None:
         """Set up the tombstone: from now on no put under the prefix succeeds, whoever calls."""

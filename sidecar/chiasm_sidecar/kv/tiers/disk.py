@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import functools
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -22,10 +22,10 @@ from chiasm_contract.block_record import Header
 from chiasm_contract.block_wire import Tier as Place
 from chiasm_contract.tiers import DiskTier as DiskSettings
 
-from chiasm_sidecar.kv.namespaces import Namespace, begins
+from chiasm_sidecar.kv.namespaces import Namespace
 from chiasm_sidecar.kv.tiers.base import TierFailed
+from chiasm_sidecar.kv.tiers.bounded import Bounded
 from chiasm_sidecar.kv.tiers.files import Folder
-from chiasm_sidecar.kv.tiers.ledger import Ledger
 
 log = logging.getLogger("chiasm.sidecar.kv")
 
@@ -45,16 +45,15 @@ def disk_bytes(num_bytes: int) -> int:
     return -(-num_bytes // _FILE_UNIT_BYTES) * _FILE_UNIT_BYTES
 
 
-class DiskTier:
+class DiskTier(Bounded):
     """A folder and the ledger that bounds it."""
 
     place = Place.DISK
 
     def __init__(self, settings: DiskSettings, namespace_share: float) -> None:
+        super().__init__(settings.max_bytes, namespace_share)
         self._folder = Folder(settings.path)
-        self._ledger = Ledger(settings.max_bytes, namespace_share)
         self._threads = ThreadPoolExecutor(_NUM_THREADS, "kv-disk")
-        self._retired: set[str] = set()
         self._writing: set[tuple[str, bytes]] = set()
         self._ready = False
 
@@ -130,13 +129,8 @@ class DiskTier:
             return _RETIRED
         return USE
 
-    def _is_retired(self, name: str) -> bool:
-        return any(begins(name, prefix) for prefix in self._retired)
-
     async def drop(self, namespace: Namespace, key: bytes) -> None:
-        """Remove a file, unless a new one is on its way into its place."""
-        if (namespace.name, key) in self._writing:
-            return
+        """Remove a file; never called while one is being written under the same key."""
         self._ledger.remove(namespace.name, key)
         await self._do(self._folder.remove, [(namespace.name, key)])
 
@@ -144,10 +138,6 @@ class DiskTier:
         """Write the tombstone."""
         self._retired.add(prefix)
         await self._do(self._folder.retire, prefix)
-
-    def tombstones(self) -> Iterable[str]:
-        """Those that were found in the folder, and those set up since."""
-        return tuple(self._retired)
 
     async def sweep(self, prefix: str, max_records: int) -> int:
         """Remove up to so many files, and folders that are empty then."""
@@ -162,18 +152,6 @@ class DiskTier:
             async with asyncio.timeout(_CLOSE_TIMEOUT_SECONDS):
                 await asyncio.to_thread(self._threads.shutdown, cancel_futures=True)
         self._folder.close()
-
-    def touch(self, namespace: Namespace, keys: Iterable[bytes]) -> None:
-        """Raise their credit."""
-        self._ledger.touch(namespace.name, keys)
-
-    def drain(self, namespaces: frozenset[str]) -> None:
-        """These go first."""
-        self._ledger.drain(namespaces)
-
-    def bytes_by_namespace(self) -> Mapping[str, int]:
-        """What each namespace takes."""
-        return self._ledger.bytes_by_namespace()
 
     async def _do(self, call: Callable[..., T], *args: object) -> T:
         """Call in a thread.

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 
 from chiasm_contract.block_guard import USE, Outcome, Verdict, judge_rewrite
 from chiasm_contract.block_record import Header, parse_header
 from chiasm_contract.block_wire import Tier as Place
 
 from chiasm_sidecar.kv.namespaces import Namespace, begins
-from chiasm_sidecar.kv.tiers.ledger import Ledger
+from chiasm_sidecar.kv.tiers.bounded import Bounded
 
 # Python's own bytes around each record: object, key, entries of dicts and heaps.
 _OVERHEAD_BYTES = 700
@@ -17,15 +17,14 @@ _TOO_LARGE = Verdict(Outcome.MISS, "busy")
 _RETIRED = Verdict(Outcome.MISS, "retired")
 
 
-class HostTier:
+class HostTier(Bounded):
     """A dict of records and the ledger that bounds it."""
 
     place = Place.HOST
 
     def __init__(self, max_bytes: int, namespace_share: float) -> None:
-        self._ledger = Ledger(max_bytes, namespace_share)
+        super().__init__(max_bytes, namespace_share)
         self._records: dict[str, dict[bytes, bytes]] = {}
-        self._retired: set[str] = set()
 
     async def open(self) -> None:
         """Empty at first."""
@@ -37,7 +36,7 @@ class HostTier:
     async def put(self, namespace: Namespace, header: Header, record: bytes) -> Verdict:
         """Keep a reference to the record."""
         name, key = namespace.name, header.block_key
-        if any(begins(name, prefix) for prefix in self._retired):
+        if self._is_retired(name):
             return _RETIRED
         if self._ledger.has(name, key):
             verdict = judge_rewrite(parse_header(self._records[name][key]), header)
@@ -60,10 +59,6 @@ class HostTier:
         """No put under the prefix succeeds any more."""
         self._retired.add(prefix)
 
-    def tombstones(self) -> Iterable[str]:
-        """Those of this process."""
-        return tuple(self._retired)
-
     async def sweep(self, prefix: str, max_records: int) -> int:
         """Forget up to so many records."""
         found = [name for name in self._records if begins(name, prefix)]
@@ -74,18 +69,6 @@ class HostTier:
 
     async def close(self) -> None:
         """Nothing outlives the process."""
-
-    def touch(self, namespace: Namespace, keys: Iterable[bytes]) -> None:
-        """Raise their credit."""
-        self._ledger.touch(namespace.name, keys)
-
-    def drain(self, namespaces: frozenset[str]) -> None:
-        """These go first."""
-        self._ledger.drain(namespaces)
-
-    def bytes_by_namespace(self) -> Mapping[str, int]:
-        """What each namespace takes."""
-        return self._ledger.bytes_by_namespace()
 
     def _forget(self, name: str, key: bytes) -> None:
         self._ledger.remove(name, key)

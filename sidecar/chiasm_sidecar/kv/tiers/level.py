@@ -3,6 +3,9 @@
 Nearest first: a level without a queue is written at once (memory), one with a queue behind. A full
 queue refuses, and what a closed tier cannot take is dropped: an offer never waits for a tier.
 
+A drop and a write of one tier never overlap, and a drop takes what still waits to be written with
+it: what was offered before a drop is not there after it.
+
 Must not know: connections, slots, what a verdict on a read means.
 """
 
@@ -55,6 +58,7 @@ class Level:
         self._queue_bytes = queue_bytes
         self._writes: deque[_Write] = deque()
         self._waiting = asyncio.Event()
+        self._changing = asyncio.Lock()
 
     async def get_many(
         self, namespace: Namespace, keys: Sequence[bytes], deadline: float, fair_seconds: float
@@ -101,7 +105,8 @@ class Level:
                 write = self._writes.popleft()
                 verdict = None
                 try:
-                    verdict = await self._put(write)
+                    async with self._changing:
+                        verdict = await self._put(write)
                 except Exception:
                     # Nobody awaits this before the end; ended, the queue would stay full.
                     log.exception("a record could not be written; this is a bug")
@@ -131,12 +136,25 @@ class Level:
             self._meters.dropped(place, "busy")
         return verdict
 
-    async def drop(self, namespace: Namespace, key: bytes) -> None:
-        """Take a record out; a tier that cannot do it now will have its record judged again."""
+    async def drop(self, namespace: Namespace, key: bytes) -> bool:
+        """Take a record out, and what waits to be written under its key; whether that was done."""
+        self._take_back(namespace, key)
         try:
-            await self.tier.drop(namespace, key)
+            async with self._changing:
+                await self.tier.drop(namespace, key)
         except TierFailed as error:
             self._failed(error)
+            return False
+        return True
+
+    def _take_back(self, namespace: Namespace, key: bytes) -> None:
+        def meant(write: _Write) -> bool:
+            return write.namespace.name == namespace.name and write.header.block_key == key
+
+        taken = [write for write in self._writes if meant(write)]
+        if taken:
+            self._writes = deque(write for write in self._writes if not meant(write))
+            self.num_queued_bytes -= sum(len(write.record) for write in taken)
 
     def _failed(self, error: Exception) -> None:
         place = place_name(self.tier.place)

@@ -1,13 +1,14 @@
-"""Records in a Valkey (or Redis 7) that replicas share: each has a time to live, nothing is swept
-unless a namespace is retired.
+"""Records in a Valkey (or Redis 7) that replicas share: each has a time to live, and all together a
+bound.
 
     PREFIX:kv:NAMESPACE:KEY          one record
     PREFIX:kv:NAMESPACE:manifest     what the namespace was, for people
     PREFIX:retired:NAMESPACE-PREFIX  a tombstone, without a time to live
 
-Writes go through one script, which Valkey runs whole or not at all: nothing is written past a
-tombstone however late the writer, and two writers of one key leave one record. Tombstones must not
-be evicted, so `maxmemory-policy` has to be one of the volatile-* (or noeviction).
+Records come and go by scripts (valkey_scripts.py), which Valkey runs whole or not at all: nothing
+is written past a tombstone however late the writer, two writers of one key leave one record, and no
+number of writers gets past the bound. Tombstones and the index must not be evicted, so
+`maxmemory-policy` has to be one of the volatile-* (or noeviction).
 
 One primary; a cluster would need all keys of a namespace in one slot. The only module that holds
 credentials, and none of its words carry them.
@@ -31,36 +32,20 @@ from redis.exceptions import RedisError, ResponseError
 
 from chiasm_sidecar.kv.namespaces import Namespace, prefixes
 from chiasm_sidecar.kv.tiers.base import TierFailed
+from chiasm_sidecar.kv.tiers.valkey_scripts import PUT, REMOVE
 
-# Offsets, from 1, of what judge_rewrite compares: kind; tokens and size; repr_fp, key and scope.
-_PUT = """
-if redis.call('EXISTS', unpack(KEYS, 3)) > 0 then return 'retired' end
-local record, ttl = ARGV[1], ARGV[3]
-local length = redis.call('STRLEN', KEYS[1])
-if length > 0 then
-  local head = redis.call('GETRANGE', KEYS[1], 0, 127)
-  local function same(first, last)
-    return string.sub(head, first, last) == string.sub(record, first, last)
-  end
-  if length == string.len(record) and same(7, 7) and same(9, 16) and same(33, 112) then
-    redis.call('EXPIRE', KEYS[1], ttl)
-    return 'stored'
-  end
-  redis.call('UNLINK', KEYS[1])
-  return 'conflict'
-end
-redis.call('SET', KEYS[1], record, 'EX', ttl)
-if redis.call('EXPIRE', KEYS[2], ttl) == 0 then
-  redis.call('SET', KEYS[2], ARGV[2], 'EX', ttl)
-end
-return 'kept'
-"""
 _VERDICTS: Mapping[bytes, Verdict] = {
     b"kept": USE,
     b"stored": Verdict(Outcome.MISS, "stored"),
     b"retired": Verdict(Outcome.MISS, "retired"),
     b"conflict": Verdict(Outcome.QUARANTINE, "conflict"),
+    b"busy": Verdict(Outcome.MISS, "busy"),
 }
+
+# What the server needs around a record: its name, four entries of the index.
+OVERHEAD_BYTES = 768
+# How many records go for one at most; after a bound was lowered the next writes go on.
+_MAX_GONE = 64
 
 _FAULTS = (RedisError, OSError, EOFError)  # OSError: time-outs and what TLS says too
 
@@ -84,7 +69,9 @@ class ValkeyTier:
 
     place = Place.VALKEY
 
-    def __init__(self, settings: ValkeySettings) -> None:
+    def __init__(self, settings: ValkeySettings, namespace_share: float = 1.0) -> None:
+        self._max_bytes = settings.max_bytes
+        self._share_bytes = int(settings.max_bytes * namespace_share)
         self._prefix = settings.key_prefix
         self._ttl_seconds = settings.ttl_seconds
         secrets: dict[str, Any] = {}
@@ -104,7 +91,8 @@ class ValkeyTier:
             retry=Retry(NoBackoff(), 0),  # the breaker decides when to ask again
             **secrets,
         )
-        self._put = self._client.register_script(_PUT)
+        self._put = self._client.register_script(PUT)
+        self._remove = self._client.register_script(REMOVE)
         self._cursors: dict[str, int] = {}
 
     def _record(self, name: str, key: bytes) -> str:
@@ -136,7 +124,18 @@ class ValkeyTier:
         name = namespace.name
         described = f"{self._prefix}:kv:{name}:manifest"
         keys = [self._record(name, header.block_key), described, *self._tombstones(name)]
-        arguments: list[bytes | int] = [record, namespace.manifest, self._ttl_seconds]
+        arguments: list[str | bytes | int] = [
+            self._prefix,
+            name,
+            header.block_key.hex(),
+            record,
+            namespace.manifest,
+            self._ttl_seconds,
+            self._max_bytes,
+            self._share_bytes,
+            OVERHEAD_BYTES,
+            _MAX_GONE,
+        ]
         try:
             return _VERDICTS[await self._put(keys=keys, args=arguments)]
         except _FAULTS as error:
@@ -144,7 +143,7 @@ class ValkeyTier:
 
     async def drop(self, namespace: Namespace, key: bytes) -> None:
         """Remove a record."""
-        await self._do("UNLINK", self._record(namespace.name, key))
+        await self._forget([f"{namespace.name}:{key.hex()}"])
 
     async def retire(self, prefix: str) -> None:
         """Set the tombstone."""
@@ -162,7 +161,8 @@ class ValkeyTier:
         while num_removed < max_records:
             cursor, names = await self._do("SCAN", cursor, "MATCH", pattern, "COUNT", max_records)
             if names:
-                await self._do("UNLINK", *names)
+                begin = len(f"{self._prefix}:kv:")
+                await self._forget([found[begin:] for found in names])
             num_removed += len(names)
             if int(cursor) == 0:
                 if num_removed or start == 0:
@@ -176,7 +176,7 @@ class ValkeyTier:
         await self._client.aclose()
 
     def touch(self, namespace: Namespace, keys: Iterable[bytes]) -> None:
-        """The server decides by its own policy what goes."""
+        """What goes first is what was written first."""
 
     def drain(self, namespaces: frozenset[str]) -> None:
         """Other replicas may serve them; they end by their time to live."""
@@ -184,6 +184,13 @@ class ValkeyTier:
     def bytes_by_namespace(self) -> Mapping[str, int]:
         """The server's own, which we do not count."""
         return {}
+
+    async def _forget(self, records: Sequence[str | bytes]) -> None:
+        """Remove these NAMESPACE:KEY and their entries."""
+        try:
+            await self._remove(keys=[], args=[self._prefix, *records])
+        except _FAULTS as error:
+            raise _failed(error) from error
 
     async def _do(self, *command: object) -> Any:
         try:
