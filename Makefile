@@ -46,6 +46,7 @@ lint: setup ## Style, types and import rules
 	@.venv/bin/ruff format --check .
 	@.venv/bin/ruff check .
 	@.venv/bin/mypy
+	@.venv/bin/mypy bench
 	@.venv/bin/lint-imports
 
 .PHONY: generate

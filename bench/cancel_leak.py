@@ -30,12 +30,13 @@ from chiasm_contract.config import EngineLimits, MediaLimits, VisionConfig
 from chiasm_contract.errors import Overloaded
 from chiasm_contract.messages import (
     ChatMessage,
+    ContentPart,
     GenerateHead,
     ImagePart,
     MediaFiles,
-    Sampling,
     TextPart,
 )
+from chiasm_contract.sampling import Sampling
 from chiasm_worker.engine.engine import Engine
 from chiasm_worker.engine.service import EngineService
 from chiasm_worker.equality import ROOT
@@ -61,7 +62,10 @@ def random_head(rng: random.Random, name: str) -> tuple[GenerateHead, int]:
     """A conversation and how many pictures it shows."""
     count = rng.choice((0, 0, 1, 1, 2))
     words = "x" * rng.choice((rng.randrange(200), rng.randrange(20)))
-    content = (*(ImagePart(index=i) for i in range(count)), TextPart(text=words or "?"))
+    content: tuple[ContentPart, ...] = (
+        *(ImagePart(index=i) for i in range(count)),
+        TextPart(text=words or "?"),
+    )
     sampling = Sampling(temperature=0.0, max_tokens=rng.randint(8, 60))
     head = GenerateHead(
         request_id=name,

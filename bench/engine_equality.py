@@ -14,6 +14,7 @@ what the engine adds around the model's own arithmetic per decoding step (`step_
 from __future__ import annotations
 
 import argparse
+import functools
 import io
 import logging
 import os
@@ -28,6 +29,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from chiasm_contract.config import MediaKind
 from chiasm_worker.engine.engine import Engine
 from chiasm_worker.equality import Conversation, Prepared, Reference, ask, num_mismatches
 from chiasm_worker.models.registry import FAMILIES, load_model
@@ -138,6 +140,9 @@ def situations(
     def together(engine: Engine, steps_between: int = 0) -> list[list[int]]:
         return prepared.generate(engine, asked, max_tokens, steps_between)
 
+    def in_chunks(size: int) -> list[list[int]]:
+        return together(prepared.engine(max_num_batched_tokens=size), 2)
+
     def cold() -> list[list[int]]:
         return [prepared.generate(prepared.engine(), [c], max_tokens)[0] for c in asked]
 
@@ -147,12 +152,7 @@ def situations(
         "alone, from the cache": lambda: one_by_one(2),
         "together": lambda: together(prepared.engine()),
         "one after the other": lambda: together(prepared.engine(), 3),
-        **{
-            f"chunks of {size}": lambda size=size: together(
-                prepared.engine(max_num_batched_tokens=size), 2
-            )
-            for size in CHUNKS
-        },
+        **{f"chunks of {size}": functools.partial(in_chunks, size) for size in CHUNKS},
         "blocks of 8": lambda: together(prepared.engine(block_size=8)),
         "preempted": lambda: together(tight_engine(prepared, asked, max_tokens)),
     }
@@ -212,7 +212,7 @@ def main() -> None:
     rng = random.Random(args.seed)
     models: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as scratch:
-        folders = {"demo": (DEMO_MODEL, ("image",))}
+        folders: dict[str, tuple[Path, tuple[MediaKind, ...]]] = {"demo": (DEMO_MODEL, ("image",))}
         for tiny in TINY_MODELS:
             folder = Path(scratch) / tiny.name
             written = write_tiny_model(tiny, folder, seed=rng.getrandbits(31))

@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import functools
 import json
 import mmap
 import os
@@ -111,6 +112,10 @@ def records(report: IdentityReport, mixed: bool) -> tuple[list[bytes], list[byte
     return keys, whole
 
 
+def _itself(report: IdentityReport) -> IdentityReport:
+    return report
+
+
 async def serve(folder: Path) -> None:
     """Every kind of service in one process, until it is ended; then prints its own readings."""
     ended = asyncio.Event()
@@ -128,7 +133,7 @@ async def serve(folder: Path) -> None:
                 meters = timings[f"{precision}_{mode}"] = Timing()
                 levels = [Level(HostTier(2**26, 1.0), meters, time.monotonic)]
                 store = store_type(levels, Registry(), meters)
-                service = BlockService(settings, store, lambda report=report: report, meters)
+                service = BlockService(settings, store, functools.partial(_itself, report), meters)
                 await stack.enter_async_context(service.listening())
         print("listening", flush=True)
         await ended.wait()
@@ -292,7 +297,7 @@ def in_process(count: int) -> dict[str, float]:
         readings = [
             milliseconds
             for payload in payloads * 3
-            for milliseconds in repeated_ms(lambda p=payload: xxhash.xxh3_64_intdigest(p), 1)
+            for milliseconds in repeated_ms(functools.partial(xxhash.xxh3_64_intdigest, payload), 1)
         ]
         figures[f"checksum_{kib}_kib_p50_ms"] = quantiles(readings)[0]
     return figures

@@ -74,14 +74,14 @@ class Pod:
     def __init__(self, folder: Path, model: Path, tiers: dict[str, Any], num_threads: int) -> None:
         self._folder = folder
         self._api, self._metrics = free_port(), free_port()
-        paths = {"socket_path": folder / "kv.sock"}
+        socket_path = folder / "kv.sock"
         worker = WorkerConfig(
             model_id=MODEL_ID,
             model_path=model,
             dtype="bfloat16",
             num_threads=num_threads,
             engine=EngineLimits(max_num_batched_tokens=2048),
-            block_service=BlockService(**paths),
+            block_service=BlockService(socket_path=socket_path),
             socket_path=folder / "worker.sock",
         )
         sidecar = SidecarConfig(
@@ -90,7 +90,7 @@ class Pod:
             host="127.0.0.1",
             api_port=self._api,
             metrics_port=self._metrics,
-            tiers=BlockTiers(**paths, staging_path=folder / "kv.staging", **tiers),
+            tiers=BlockTiers(socket_path=socket_path, staging_path=folder / "kv.staging", **tiers),
         )
         (folder / "worker.json").write_text(worker.model_dump_json())
         (folder / "sidecar.json").write_text(sidecar.model_dump_json())
@@ -304,7 +304,7 @@ def main() -> None:
         folder = Path(text)
         num_parameters = write_model(folder / "model", options.seed)
         questions = Questions(folder, options.seed)
-        tiers = {
+        tiers: dict[str, dict[str, Any]] = {
             "host": {"host_bytes": TIER_BYTES},
             "disk": {"disk": DiskTier(path=folder / "blocks", max_bytes=TIER_BYTES)},
             "valkey": {"valkey": ValkeyTier(host="127.0.0.1", port=server.port)},

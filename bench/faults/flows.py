@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from chiasm_worker.tiers.engine_side import EngineSide
+from chiasm_worker.tiers.link import Fetched
 from chiasm_worker.tiers.restore import Restoring
 from redis import Redis
 
@@ -89,7 +90,7 @@ async def slot_used_again(
     fetched = await stage.end.fetch([block.key for block in blocks])
     assert fetched is not None
     stage.end.client.release(fetched)
-    later = []
+    later: list[Fetched] = []
     slots = set(fetched.slots)
     while slots & set(fetched.slots) and len(later) < 200:  # round the ring of free slots
         again = await stage.end.fetch([block.key for block in others])

@@ -89,10 +89,10 @@ async def serve(folder: Path, arm: str, valkey_port: int) -> None:
                 free.set()
             else:
                 key, record = bytes.fromhex(order["key"]), bytes.fromhex(order["record"])
-                tier = stores["host"].levels[0].tier
-                await tier.drop(namespace(), key)
+                host = stores["host"].levels[0].tier
+                await host.drop(namespace(), key)
                 place = Header(RecordKind.MEDIA_KV, 0, 0, 0, 0, bytes(32), key, bytes(16))
-                await tier.put(namespace(), place, record)
+                await host.put(namespace(), place, record)
             print("done", flush=True)
 
 

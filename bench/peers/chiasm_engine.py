@@ -13,12 +13,12 @@ from chiasm_contract.messages import (
     GenerateHead,
     ImagePart,
     MediaFiles,
-    Sampling,
     TextPart,
 )
+from chiasm_contract.sampling import Sampling
 from chiasm_worker.generation import Generation
 from chiasm_worker.main import loading
-from chiasm_worker.server import WorkerState
+from chiasm_worker.serving import WorkerState
 from protocol import Answer, Question, serve
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from PIL import Image
 from protocol import Answer, Question, serve
-from vllm import LLM, SamplingParams  # type: ignore[import-not-found]
+from vllm import LLM, SamplingParams
 
 
 def contestant(folder: str, num_threads: int) -> Answer:
