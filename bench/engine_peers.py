@@ -1,7 +1,8 @@
 """The engine beside transformers and vLLM: same random 107M Qwen2.5-VL, same prompts, same run.
 
-Every contestant is a process of its own; only one computes at a time. All run in bfloat16 on the
-same threads and start from picture files that nobody has seen. They take turns at each single
+Every contestant is a process of its own, stopped while another one is asked: vLLM's processes look
+for work all the time and would take a core from the others. All run in bfloat16 on the same threads
+and start from picture files that nobody has seen. They take turns at each single
 question, another one first each time, so that a disturbance of the machine meets all alike:
 
     ttft_new                            one token about a new picture, seconds
@@ -19,10 +20,12 @@ says how to make one and goes on without.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
 import json
 import os
 import random
+import signal
 import statistics
 import subprocess
 import sys
@@ -49,12 +52,12 @@ FIRST_TOKENS = ("ttft_new", "ttft_same", "ttft_same_picture_other_question")
 STREAMS = ("one_stream", "eight_streams")
 OURS = "chiasm_engine"
 NUM_PICTURES = 5
-# OpenMP threads spin for up to .2 s after their work, on the cores of whoever is next.
-PAUSE_SECONDS = 0.3
+PAUSE_SECONDS = 0.1
+"""Between waking a contestant and asking it."""
 
 
 class Contestant:
-    """A process that answers; see peers/protocol.py."""
+    """A process that answers, and is stopped as long as it is not asked; see peers/protocol.py."""
 
     def __init__(self, name: str, python: Path, folder: Path, num_threads: int) -> None:
         self.name = name
@@ -71,11 +74,12 @@ class Contestant:
         self._process = subprocess.Popen(
             [str(python), str(script), str(folder), str(num_threads)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True,
-            env=environment,
+            env=environment, start_new_session=True,
         )  # fmt: skip
         started = time.perf_counter()
         self._read()
         self.start_seconds = time.perf_counter() - started
+        self._signal(signal.SIGSTOP)
 
     def ask(self, questions: Sequence[tuple[Path, str]], max_tokens: int) -> float:
         """Seconds until all questions are answered with exactly so many tokens each."""
@@ -83,22 +87,30 @@ class Contestant:
             "questions": [{"picture": str(path), "words": words} for path, words in questions],
             "max_tokens": max_tokens,
         }
+        self._signal(signal.SIGCONT)
+        time.sleep(PAUSE_SECONDS)
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(asked) + "\n")
         self._process.stdin.flush()
         answer = self._read()
+        self._signal(signal.SIGSTOP)
         if answer["num_tokens"] != len(questions) * max_tokens:
             raise SystemExit(f"{self.name} gave {answer['num_tokens']} tokens; that is no equal.")
         return float(answer["seconds"])
 
     def close(self) -> None:
-        """End the process."""
+        """End the process and all that it has started."""
+        self._signal(signal.SIGCONT)
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:
             self._process.wait(30)
         except subprocess.TimeoutExpired:
-            self._process.kill()
+            self._signal(signal.SIGKILL)
+
+    def _signal(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, number)
 
     def _read(self) -> dict[str, Any]:
         assert self._process.stdout is not None
@@ -120,7 +132,6 @@ class Turns:
     def ask(self, key: str, questions: Sequence[tuple[Path, str]], max_tokens: int) -> None:
         """One turn; streams are read as tokens/s, first tokens as seconds."""
         for contestant in self._contestants:
-            time.sleep(PAUSE_SECONDS)
             seconds = contestant.ask(questions, max_tokens)
             num_tokens = max_tokens * len(questions)
             value = num_tokens / seconds if key in STREAMS else seconds
@@ -183,21 +194,22 @@ def main() -> None:
         pythons["vllm_engine"] = str(options.vllm / "bin" / "python")
     else:
         print(INSTALL.format(folder=options.vllm), flush=True)
-    with tempfile.TemporaryDirectory() as text:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # leave nobody stopped
+    with tempfile.TemporaryDirectory() as text, contextlib.ExitStack() as running:
         folder = Path(text)
         num_parameters = write_model(folder / "model", options.seed)
         contestants = []
         for name, python in pythons.items():
             print(f"starting {name}", flush=True)
-            contestants.append(Contestant(name, Path(python), folder / "model", options.threads))
+            contestant = Contestant(name, Path(python), folder / "model", options.threads)
+            running.callback(contestant.close)
+            contestants.append(contestant)
         pictures = new_pictures(folder, random.Random(options.seed))
         run_round(Turns(contestants), pictures)  # warms up
         turns = Turns(contestants)
         for number in range(options.rounds):
             run_round(turns, pictures)
             print(f"round {number + 1}: {json.dumps(turns.medians())}", flush=True)
-        for contestant in contestants:
-            contestant.close()
     figures: dict[str, Any] = {
         f"vs_{name.partition('_')[0]}": turns.ratios(name) for name in pythons if name != OURS
     }
