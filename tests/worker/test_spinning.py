@@ -9,7 +9,7 @@ import sys
 import pytest
 
 
-@pytest.mark.parametrize(("given", "used"), [(None, "2000"), ("7", "7")])
+@pytest.mark.parametrize(("given", "used"), [(None, "10000"), ("7", "7")])
 def test_openmp_is_told_before_it_is_loaded(given: str | None, used: str) -> None:
     environment = {**os.environ, "OMP_DISPLAY_ENV": "verbose"}
     environment.pop("GOMP_SPINCOUNT", None)
