@@ -17,6 +17,7 @@ from chiasm_contract import fingerprint
 from chiasm_contract.config import EngineLimits, WorkerConfig
 from chiasm_contract.fingerprint import Identity
 from chiasm_contract.messages import MEDIA_NAMES, ModelCard, media_phrase
+from transformers.utils.logging import disable_progress_bar
 
 from chiasm_worker.attention.reference import ReferenceAttention
 from chiasm_worker.engine.engine import cache_spec
@@ -86,6 +87,7 @@ def load(config: WorkerConfig) -> Loaded:
 
     Raises: ValueError or OSError saying what is wrong with the model or the configuration.
     """
+    disable_progress_bar()  # a log is no terminal
     # See EngineService: only its thread computes with several.
     torch.set_num_threads(1)
     model = load_model(config.model_path, getattr(torch, config.dtype), device(config))

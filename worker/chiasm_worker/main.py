@@ -16,7 +16,6 @@ import uvicorn
 import uvloop
 from chiasm_contract.config import WorkerConfig, read_config
 from pydantic import ValidationError
-from transformers.utils.logging import disable_progress_bar
 
 from chiasm_worker.engine.engine import Engine
 from chiasm_worker.engine.service import EngineService
@@ -42,7 +41,6 @@ def run(config_path: Path) -> None:
     logging.basicConfig(
         level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
-    disable_progress_bar()
     try:
         config = read_config(WorkerConfig, config_path)
     except (OSError, ValidationError) as error:
