@@ -22,6 +22,7 @@ from chiasm_contract.metric_spec import (
     KV_TIERS,
     MODALITIES,
     MODEL,
+    PEER_REFUSALS,
     SECONDS_BUCKETS,
     STATUS_CODES,
     TOKEN_BUCKETS,
@@ -211,6 +212,25 @@ SIDECAR_SPECS: tuple[MetricSpec, ...] = (
         "chiasm_kv_breaker_open", "gauge", "boolean", "sidecar",
         "1 while a tier is left alone, because it failed or was slow several times in a row.",
         {"tier": KV_TIERS},
+    ),
+    MetricSpec(
+        "chiasm_kv_peers", "gauge", "replicas", "sidecar",
+        "Other replicas whose memory this one can read now.",
+    ),
+    MetricSpec(
+        "chiasm_kv_peer_failures_total", "counter", "calls", "sidecar",
+        "Look-ups and reads at one other replica that failed or took too long.",
+    ),
+    MetricSpec(
+        "chiasm_kv_overtaken_reads_total", "counter", "records", "sidecar",
+        "Slots of other replicas that were emptied or used again between look-up and read; what "
+        "was read is nothing.",
+    ),
+    MetricSpec(
+        "chiasm_kv_peers_refused_total", "counter", "connections", "sidecar",
+        "Connections to the port for replicas that were not served; denied: without the secret, "
+        "silent: without a question, busy: too many.",
+        {"reason": PEER_REFUSALS},
     ),
     MetricSpec(
         "chiasm_kv_connections_refused_total", "counter", "connections", "sidecar",

@@ -64,6 +64,40 @@ class ValkeyTier(_Frozen):
         return self
 
 
+class PeerTier(_Frozen):
+    """The host memory of other replicas, and ours for them."""
+
+    hosts: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
+        min_length=1, description="Names or addresses; what they resolve to are the replicas."
+    )
+    port: int = Field(
+        default=names.PEER_PORT, ge=1, le=65535, description="Where replicas ask for records."
+    )
+    data_port: int = Field(
+        default=names.PEER_DATA_PORT,
+        ge=0,
+        le=65535,
+        description="Where the transport reads them; 0: any.",
+    )
+    listen_host: str | None = Field(default=None, description="None: every address.")
+    interface: str | None = Field(
+        default=None, description="Network interface; None: that of the default route."
+    )
+    secret_path: Path = Field(
+        description="A file of 32 or more bytes that all replicas share, read anew for each "
+        "connection."
+    )
+    timeout_seconds: float = Field(
+        default=0.2, gt=0, le=60, description="For a look-up at one replica, and for each read."
+    )
+    landing_bytes: int = Field(
+        default=64 * 2**20, ge=2**20, description="Memory that records are read into."
+    )
+    refresh_seconds: float = Field(
+        default=5.0, gt=0, le=3600, description="How often the names are resolved anew."
+    )
+
+
 class BlockTiers(_Frozen):
     """The sidecar's side: the service and the tiers behind it, nearest first.
 
@@ -77,6 +111,7 @@ class BlockTiers(_Frozen):
     staging_bytes: int = Field(default=64 * 2**20, ge=2**20)
     host_bytes: int = Field(default=0, ge=0, description="0: no tier in the host's memory.")
     disk: DiskTier | None = None
+    peers: PeerTier | None = None
     valkey: ValkeyTier | None = None
     fetch_timeout_seconds: float = Field(
         default=0.5,
@@ -100,6 +135,12 @@ class BlockTiers(_Frozen):
         description="Namespaces, or their beginnings, that are neither read nor written any more; "
         "what they hold is removed for good.",
     )
+
+    @model_validator(mode="after")
+    def _peers_share_memory(self) -> Self:
+        if self.peers is not None and not self.host_bytes:
+            raise ValueError("peers needs host_bytes: it is that memory which replicas share")
+        return self
 
 
 class BlockService(_Frozen):

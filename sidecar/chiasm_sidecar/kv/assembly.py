@@ -17,9 +17,11 @@ from chiasm_contract.tiers import BlockTiers, RecordKindName
 
 from chiasm_sidecar.kv.meters import Meters
 from chiasm_sidecar.kv.namespaces import Registry
+from chiasm_sidecar.kv.peers.tier import PeerTier
 from chiasm_sidecar.kv.service import BlockService
 from chiasm_sidecar.kv.session import Admitted
 from chiasm_sidecar.kv.store import BlockStore
+from chiasm_sidecar.kv.tiers.arena import ArenaTier, Region
 from chiasm_sidecar.kv.tiers.base import Tier, TierFailed
 from chiasm_sidecar.kv.tiers.disk import DiskTier
 from chiasm_sidecar.kv.tiers.host import HostTier
@@ -62,11 +64,17 @@ def _levels(settings: BlockTiers, meters: Meters) -> list[Level]:
         chosen = frozenset(RecordKind[kind.upper()] for kind in kinds)
         levels.append(Level(tier, meters, time.monotonic, chosen, settings.write_queue_bytes))
 
-    if settings.host_bytes:
+    arena: ArenaTier | None = None
+    if settings.peers is not None:
+        arena = ArenaTier(Region(settings.host_bytes), settings.namespace_share)
+        levels.append(Level(arena, meters, time.monotonic))
+    elif settings.host_bytes:
         tier = HostTier(settings.host_bytes, settings.namespace_share)
         levels.append(Level(tier, meters, time.monotonic))
     if settings.disk is not None:
         add(DiskTier(settings.disk, settings.namespace_share), settings.disk.kinds)
+    if settings.peers is not None and arena is not None:
+        add(PeerTier(settings.peers, arena, meters), kinds=())
     if settings.valkey is not None:
         add(ValkeyTier(settings.valkey, settings.namespace_share), settings.valkey.kinds)
     return levels

@@ -97,6 +97,22 @@ class Meters:
         """A connection was refused; session.py has the reasons."""
         self._add("chiasm_kv_connections_refused_total", 1, reason=reason)
 
+    def peer_failed(self) -> None:
+        """One other replica failed, or took too long."""
+        self._add("chiasm_kv_peer_failures_total", 1)
+
+    def peer_refused(self, reason: str) -> None:
+        """Somebody who asked for places in our memory was not served."""
+        self._add("chiasm_kv_peers_refused_total", 1, reason=reason)
+
+    def overtaken(self, count: int) -> None:
+        """Slots of another replica had another generation when they were read."""
+        self._add("chiasm_kv_overtaken_reads_total", count)
+
+    def follow_peers(self, num_connected: Callable[[], float]) -> None:
+        """Ask this whenever somebody reads the exposition."""
+        self._metrics.gauge("chiasm_kv_peers").set_function(num_connected)
+
     def generation(self, engine_gen: int) -> None:
         """The worker's latest generation."""
         self._generation.set(engine_gen)

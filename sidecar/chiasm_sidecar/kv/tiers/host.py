@@ -39,16 +39,19 @@ class HostTier(Bounded):
         if self._is_retired(name):
             return _RETIRED
         if self._ledger.has(name, key):
-            verdict = judge_rewrite(parse_header(self._records[name][key]), header)
-            if verdict.outcome is Outcome.QUARANTINE:
-                self._forget(name, key)
-            return verdict
-        gone = self._ledger.add(name, key, len(record) + _OVERHEAD_BYTES, header.kind)
+            stored = self._header(name, key)
+            if stored is not None:
+                verdict = judge_rewrite(stored, header)
+                if verdict.outcome is Outcome.QUARANTINE:
+                    self._forget(name, key)
+                return verdict
+            self._forget(name, key)
+        gone = self._ledger.add(name, key, self._taken_bytes(record), header.kind)
         if gone is None:
             return _TOO_LARGE
         for other, evicted in gone:
             self._remove(other, evicted)
-        self._records.setdefault(name, {})[key] = record
+        self._keep(name, key, record)
         return USE
 
     async def drop(self, namespace: Namespace, key: bytes) -> None:
@@ -61,7 +64,7 @@ class HostTier(Bounded):
 
     async def sweep(self, prefix: str, max_records: int) -> int:
         """Forget up to so many records."""
-        found = [name for name in self._records if begins(name, prefix)]
+        found = [name for name in self._ledger.bytes_by_namespace() if begins(name, prefix)]
         chosen = [(name, key) for name in found for key in self._ledger.keys(name, max_records)]
         for name, key in chosen[:max_records]:
             self._forget(name, key)
@@ -73,6 +76,17 @@ class HostTier(Bounded):
     def _forget(self, name: str, key: bytes) -> None:
         self._ledger.remove(name, key)
         self._remove(name, key)
+
+    # What arena.py does in another way.
+
+    def _taken_bytes(self, record: bytes) -> int:
+        return len(record) + _OVERHEAD_BYTES
+
+    def _header(self, name: str, key: bytes) -> Header | None:
+        return parse_header(self._records[name][key])
+
+    def _keep(self, name: str, key: bytes, record: bytes) -> None:
+        self._records.setdefault(name, {})[key] = record
 
     def _remove(self, name: str, key: bytes) -> None:
         records = self._records.get(name)

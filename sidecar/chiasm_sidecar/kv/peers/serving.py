@@ -1,0 +1,118 @@
+"""Tells other replicas where records lie: the peer's end of the control connection.
+
+Whoever has not the secret learns nothing, and a connection that says nothing holds nothing but a
+socket, of which there are few. A namespace is asked for by its name and a record by its key, which
+is a digest of everything that it was computed for: whoever knows neither finds nothing.
+
+Must not know: how records are read, who the other replicas are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+from asyncio import StreamReader, StreamWriter
+from collections.abc import AsyncIterator, Callable, Sequence
+
+from chiasm_sidecar.kv.peers import wire
+from chiasm_sidecar.kv.tiers.arena import Place
+from chiasm_sidecar.kv.tiers.base import TierFailed
+
+log = logging.getLogger("chiasm.sidecar.kv")
+
+Find = Callable[[str, int, Sequence[bytes]], list[Place | None]]
+Refused = Callable[[str], None]
+
+_MAX_CONNECTIONS = 256
+_GREETING_SECONDS = 5.0
+
+
+class Serving:
+    """Listens for other replicas."""
+
+    def __init__(
+        self,
+        read_secret: Callable[[], bytes],
+        description: wire.Description,
+        find: Find,
+        refused: Refused,
+    ) -> None:
+        self._read_secret = read_secret
+        self._description = wire.encode_description(description)
+        self._find = find
+        self._refused = refused
+        self._connections: set[asyncio.Task[None]] = set()
+
+    @contextlib.asynccontextmanager
+    async def listening(self, host: str | None, port: int) -> AsyncIterator[None]:
+        """Answer while the block runs; host None: on every address.
+
+        Raises: OSError when the port is taken.
+        """
+        server = await asyncio.start_server(
+            self._connected, host, port, limit=wire.MAX_FRAME_BYTES, reuse_address=True
+        )
+        try:
+            yield
+        finally:
+            server.close()
+            for connection in self._connections:
+                connection.cancel()
+            await asyncio.gather(*self._connections, return_exceptions=True)
+
+    def _connected(self, reader: StreamReader, writer: StreamWriter) -> None:
+        if len(self._connections) >= _MAX_CONNECTIONS:
+            self._refused("busy")
+            writer.close()
+            return
+        task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
+        self._connections.add(task)
+        task.add_done_callback(self._connections.discard)
+        # Cancelled before it began, it would leave the socket open.
+        task.add_done_callback(lambda _: writer.close())
+
+    async def _serve(self, reader: StreamReader, writer: StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(_GREETING_SECONDS):
+                channel = await self._greet(reader, writer)
+                await self._answer(channel, reader, writer)
+            while True:
+                await self._answer(channel, reader, writer)
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass  # the asker has gone
+        except (ValueError, TimeoutError, TierFailed) as error:
+            self._refused("silent" if isinstance(error, TimeoutError) else "denied")
+            words = {"detail": str(error) or "it said nothing"}
+            log.warning("a replica that asks is refused", extra={"fields": words})
+        except Exception:
+            log.exception("a replica that asks is left by a fault of ours")
+
+    async def _greet(self, reader: StreamReader, writer: StreamWriter) -> wire.Channel:
+        theirs = wire.decode_hello(await reader.readexactly(wire.HELLO_BYTES))
+        secret, ours = self._read_secret(), secrets.token_bytes(wire.NONCE_BYTES)
+        writer.write(wire.encode_proof(secret, theirs, ours))
+        return wire.Channel(secret, theirs, ours, asker=False)
+
+    async def _answer(
+        self, channel: wire.Channel, reader: StreamReader, writer: StreamWriter
+    ) -> None:
+        kind, body = channel.open(await read_frame(reader))
+        if kind is wire.Kind.DESCRIBE:
+            writer.write(channel.seal(wire.Kind.REGION, self._description))
+        elif kind is wire.Kind.LOOKUP:
+            lookup = wire.decode_lookup(body)
+            places = self._find(lookup.namespace, lookup.record_bytes, lookup.keys)
+            writer.write(channel.seal(wire.Kind.PLACES, wire.encode_places(places)))
+        else:
+            raise ValueError(f"{kind.name} is not what a replica says that asks")
+        await writer.drain()
+
+
+async def read_frame(reader: StreamReader) -> bytes:
+    """The next frame, without its length.
+
+    Raises: ValueError for bytes that are none, IncompleteReadError at the end.
+    """
+    return await reader.readexactly(wire.frame_length(await reader.readexactly(wire.LENGTH_BYTES)))
