@@ -203,7 +203,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=time.time_ns() % 2**32)
     parser.add_argument("--max-tokens", type=int, default=24)
-    parser.add_argument("--rounds", type=int, default=1, help="fresh conversations per model")
+    parser.add_argument("--rounds", type=int, default=4, help="fresh conversations per model")
     args = parser.parse_args()
     logging.getLogger().setLevel(logging.ERROR)
     transformers_logging.set_verbosity_error()
