@@ -26,6 +26,11 @@ def run(config_path: Path) -> None:
         config = read_config(SidecarConfig, config_path)
     except (OSError, ValidationError) as error:
         raise SystemExit(f"chiasm sidecar: cannot use {config_path}: {error}") from error
+    if config.tiers is not None and not config.tiers.socket_path.parent.is_dir():
+        raise SystemExit(
+            f"chiasm sidecar: there is no folder {config.tiers.socket_path.parent} for "
+            "tiers.socket_path; make it, or name another."
+        )
     api = _listen(config.host, config.api_port)
     metrics = _listen(config.host, config.metrics_port)
     uvloop.run(serve(config, api, metrics))

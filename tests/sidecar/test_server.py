@@ -14,6 +14,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 from chiasm_contract.config import SidecarConfig
+from chiasm_contract.tiers import BlockTiers
 from chiasm_sidecar.drain import DRAIN_SIGNAL
 
 from tests.sidecar.conftest import ScriptedWorker, forever, question, until
@@ -188,3 +189,17 @@ def test_wrong_file_is_a_sentence(tmp_path: Path, content: str | None) -> None:
     assert ended.returncode == 1
     assert ended.stderr.startswith(f"chiasm sidecar: cannot use {path}: ")
     assert "Traceback" not in ended.stderr
+
+
+def test_a_missing_folder_of_the_block_socket_is_a_sentence(tmp_path: Path) -> None:
+    config = SidecarConfig(
+        model_id="demo",
+        worker_socket=tmp_path / "w.sock",
+        tiers=BlockTiers(socket_path=tmp_path / "gone" / "kv.sock"),
+    )
+    ended = subprocess.run(command(config, tmp_path), check=False, capture_output=True, text=True)
+    assert ended.returncode == 1
+    assert ended.stderr.splitlines() == [
+        f"chiasm sidecar: there is no folder {tmp_path / 'gone'} for tiers.socket_path; make it, "
+        "or name another."
+    ]

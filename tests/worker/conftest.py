@@ -14,6 +14,8 @@ from chiasm_worker.models.registry import load_model
 from chiasm_worker.models.tiny import TINY_MODELS, write_tiny_model
 from PIL import Image
 
+from tests.worker.server.folders import Folder
+
 
 @pytest.fixture(scope="session", autouse=True)
 def one_thread() -> Iterator[None]:
@@ -93,3 +95,11 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
         return folders[which]
 
     return folder
+
+
+@pytest.fixture
+def folder(tmp_path: Path, weights: Callable[[str], Path]) -> Folder:
+    """A model folder whose weights can be exchanged; it holds a's."""
+    made = Folder(tmp_path / "model", weights)
+    made.hold("a")
+    return made

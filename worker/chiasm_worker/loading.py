@@ -16,7 +16,7 @@ import torch
 from chiasm_contract import fingerprint
 from chiasm_contract.config import EngineLimits, WorkerConfig
 from chiasm_contract.fingerprint import Identity
-from chiasm_contract.messages import MEDIA_NAMES, ModelCard, media_phrase
+from chiasm_contract.messages import MEDIA_NAMES, IdentityReport, ModelCard, media_phrase
 from transformers.utils.logging import disable_progress_bar
 
 from chiasm_worker.attention.reference import ReferenceAttention
@@ -52,6 +52,15 @@ class Loaded:
             repr_fp=fingerprint.repr_fp(self.identity.repr),
             fields=self.identity.fields(),
             payload_bytes=cache_spec(self.model, self.limits).payload_bytes,
+        )
+
+    def report(self, incarnation: str) -> IdentityReport:
+        """What a process serves with it: the manifest and its digests."""
+        return IdentityReport(
+            compute_fp=fingerprint.compute_fp(self.identity.compute),
+            repr_fp=fingerprint.repr_fp(self.identity.repr),
+            incarnation=incarnation,
+            fields=self.identity.fields(),
         )
 
     def card(self, model_id: str, max_model_len: int) -> ModelCard:

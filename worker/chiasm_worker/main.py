@@ -101,7 +101,7 @@ async def _load(state: WorkerState) -> None:
         return
     service.start()
     card = loaded.card(config.model_id, engine.limits.max_model_len)
-    state.serving = Serving(card, loaded.identity, service, generation)
+    state.serving = Serving(card, loaded.report(state.incarnation), service, generation)
     logger.info("Serving %s with %d cache blocks", config.model_id, engine.pool.num_blocks)
 
 

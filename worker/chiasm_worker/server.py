@@ -121,7 +121,10 @@ def create_app(state: WorkerState) -> Starlette:
             raise InvalidRequest(_first_problem(error)) from error
         serving = state.require()  # Now: another model may have come while the body did.
         events = serving.generation.events(head, files)
-        answers = {INCARNATION_HEADER: state.incarnation, COMPUTE_FP_HEADER: serving.compute_fp}
+        answers = {
+            INCARNATION_HEADER: state.incarnation,
+            COMPUTE_FP_HEADER: serving.identity.compute_fp,
+        }
         del body, files  # Many requests may wait here, each with megabytes of files.
         first = await _first_batch(events, request.receive)
         if first is None:

@@ -19,10 +19,8 @@ import logging
 import uuid
 from dataclasses import dataclass
 
-from chiasm_contract import fingerprint
 from chiasm_contract.config import WorkerConfig
 from chiasm_contract.errors import InvalidRequest, Overloaded, Unavailable
-from chiasm_contract.fingerprint import Identity
 from chiasm_contract.messages import IdentityReport, ModelCard
 
 from chiasm_worker.engine.service import EngineService
@@ -40,14 +38,9 @@ class Serving:
     """What there is once a model is loaded."""
 
     card: ModelCard
-    identity: Identity
+    identity: IdentityReport
     service: EngineService
     generation: Generation
-
-    @property
-    def compute_fp(self) -> str:
-        """What the numbers of new requests mean."""
-        return fingerprint.compute_fp(self.identity.compute)
 
 
 class WorkerState:
@@ -78,14 +71,7 @@ class WorkerState:
 
         Raises: Unavailable saying why nothing does.
         """
-        serving = self.require()
-        identity = serving.identity
-        return IdentityReport(
-            compute_fp=serving.compute_fp,
-            repr_fp=fingerprint.repr_fp(identity.repr),
-            incarnation=self.incarnation,
-            fields=identity.fields(),
-        )
+        return self.require().identity
 
     async def reload(self) -> None:
         """Read the model folder anew and compute new requests with what it holds now.
@@ -123,5 +109,5 @@ class WorkerState:
         epoch = await service.swap(loaded.model, loaded.root, namespace)
         generation.use(reading, epoch)
         card = loaded.card(self.config.model_id, service.engine.limits.max_model_len)
-        self.serving = Serving(card, loaded.identity, service, generation)
+        self.serving = Serving(card, loaded.report(self.incarnation), service, generation)
         logger.info("Serving another model since generation %d", epoch.engine_gen)

@@ -21,13 +21,6 @@ WORDS = ("What is this?", "And what stands left of it, or behind it, or beside i
 
 
 @pytest.fixture
-def folder(tmp_path: Path, weights: Callable[[str], Path]) -> Folder:
-    made = Folder(tmp_path / "model", weights)
-    made.hold("a")
-    return made
-
-
-@pytest.fixture
 def settings(config: WorkerConfig, folder: Folder) -> WorkerConfig:
     return config.model_copy(update={"model_path": folder.path})
 

@@ -21,13 +21,6 @@ WORDS = "What stands left of the tin, and what behind it? Answer in a word or tw
 
 
 @pytest.fixture
-def folder(tmp_path: Path, weights: Callable[[str], Path]) -> Folder:
-    made = Folder(tmp_path / "model", weights)
-    made.hold("a")
-    return made
-
-
-@pytest.fixture
 def config(tmp_path: Path, folder: Folder) -> WorkerConfig:
     return WorkerConfig(
         model_id="tiny",

@@ -130,13 +130,8 @@ async def test_a_pod_that_starts_again_starts_from_its_disk(
 
 
 async def test_a_reload_to_other_weights_is_admitted_anew_and_finds_nothing_of_the_old(
-    worker_config: WorkerConfig,
-    tmp_path: Path,
-    weights: Callable[[str], Path],
-    picture: Callable[..., bytes],
+    worker_config: WorkerConfig, tmp_path: Path, folder: Folder, picture: Callable[..., bytes]
 ):
-    folder = Folder(tmp_path / "model", weights)
-    folder.hold("a")
     config = worker_config.model_copy(update={"model_path": folder.path})
     async with sidecar(tmp_path) as pod, serving(config) as worker:
         await connected(worker)
@@ -156,13 +151,8 @@ async def test_a_reload_to_other_weights_is_admitted_anew_and_finds_nothing_of_t
 
 
 async def test_a_reload_to_an_unexpected_identity_makes_the_pod_not_ready(
-    worker_config: WorkerConfig,
-    tmp_path: Path,
-    weights: Callable[[str], Path],
-    picture: Callable[..., bytes],
+    worker_config: WorkerConfig, tmp_path: Path, folder: Folder, picture: Callable[..., bytes]
 ):
-    folder = Folder(tmp_path / "model", weights)
-    folder.hold("a")
     config = worker_config.model_copy(update={"model_path": folder.path})
     async with serving(config) as worker:
         field = "compute.weights.language"
