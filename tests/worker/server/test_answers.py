@@ -23,6 +23,7 @@ from chiasm_contract.messages import (
     TokenEvent,
 )
 from chiasm_contract.metric_specs import specs_of
+from chiasm_worker.loading import load
 from chiasm_worker.main import loading
 from chiasm_worker.models.tiny.clips import write_clip, write_sound
 from chiasm_worker.server import WorkerState
@@ -57,9 +58,10 @@ async def test_health_model_and_identity_of_a_running_worker(worker: Worker):
     )
     text = (await worker.client.get("/identity")).text
     report = IdentityReport.model_validate_json(text)
-    assert worker.state.serving is not None
-    assert report.fields == worker.state.serving.identity.fields()
-    assert report.compute_fp == fingerprint.compute_fp(worker.state.serving.identity.compute)
+    identity = load(worker.state.config).identity
+    assert report.fields == identity.fields()
+    assert report.compute_fp == fingerprint.compute_fp(identity.compute)
+    assert report.repr_fp == fingerprint.repr_fp(identity.repr)
     assert report.incarnation == worker.state.incarnation
 
 
