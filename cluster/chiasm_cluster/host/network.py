@@ -84,7 +84,11 @@ def make(cluster: Cluster) -> None:
 
 
 def _plug_in(cluster: Cluster, node: Node) -> None:
-    """Make one node's namespace and its cable to the switch."""
+    """Make one node's namespace and its cable to the switch.
+
+    The node's own programs reach Services too (the API server asks webhooks): kube-proxy changes
+    the destination of what a program sends only where a route lets it be sent.
+    """
     switch = cluster.switch_namespace
     run(["ip", "netns", "add", node.namespace])
     _batch(
@@ -102,6 +106,7 @@ def _plug_in(cluster: Cluster, node: Node) -> None:
         addr add {node.address}/24 dev eth0
         link set eth0 up
         route add unreachable default
+        route add {cluster.service_network} dev eth0
         """
         + "\n".join(f"route add {other.pod_network} via {other.address}" for other in others),
         namespace=node.namespace,
