@@ -8,22 +8,18 @@ field that Kubernetes does not know an error instead of a silent loss.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-import aiohttp
 from chiasm_contract import names
 from kubernetes_asyncio import client, config
 
+from chiasm_operator.api import APPLY, JSON, Refused, call
 from chiasm_operator.resource import Manifest
 
 STATUS_MANAGER = f"{names.FIELD_MANAGER}-status"
-
-_APPLY = "application/apply-patch+yaml"
-_TIMEOUT = aiohttp.ClientTimeout(total=30, connect=5)
 
 
 @dataclass(frozen=True)
@@ -79,20 +75,11 @@ PERMISSIONS: Mapping[tuple[str, str], tuple[str, ...]] = {
 }
 
 
-class Refused(Exception):
-    """The API server said no; the message is its own."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-        self.message = message
-
-
 class Cluster:
     """The calls that a pass makes."""
 
     def __init__(self, api: client.ApiClient) -> None:
-        self._api = api
+        self.api = api
 
     @classmethod
     async def connect(cls) -> Cluster:
@@ -106,12 +93,12 @@ class Cluster:
     @property
     def server(self) -> str:
         """Address of the API server, as a URL."""
-        address: str = self._api.configuration.host
+        address: str = self.api.configuration.host
         return address
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._api.close()
+        await self.api.close()
 
     async def _call(
         self,
@@ -120,23 +107,9 @@ class Cluster:
         *,
         query: Mapping[str, str] | None = None,
         body: Manifest | None = None,
-        content_type: str = "application/json",
+        content_type: str = JSON,
     ) -> dict[str, Any]:
-        response = await self._api.call_api(
-            path,
-            method,
-            query_params=list((query or {}).items()),
-            header_params={"Accept": "application/json", "Content-Type": content_type},
-            body=body,
-            auth_settings=["BearerToken"],
-            _preload_content=False,
-            _request_timeout=_TIMEOUT,
-        )
-        text = await response.text()
-        if not 200 <= response.status < 300:
-            raise Refused(response.status, _message(text))
-        answer: dict[str, Any] = json.loads(text)
-        return answer
+        return await call(self.api, method, path, query=query, body=body, content_type=content_type)
 
     async def resources(self, namespaces: Sequence[str]) -> list[Manifest]:
         """Every MultimodalInference of `namespaces`; of the whole cluster when that is empty."""
@@ -197,7 +170,7 @@ class Cluster:
                 "fieldValidation": "Strict",
             },
             body=manifest,
-            content_type=_APPLY,
+            content_type=APPLY,
         )
 
     async def delete(self, kind: str, namespace: str, name: str) -> None:
@@ -227,7 +200,7 @@ class Cluster:
                     "fieldValidation": "Strict",
                 },
                 body=body,
-                content_type=_APPLY,
+                content_type=APPLY,
             )
         except Refused as refused:
             if refused.status not in {404, 409}:
@@ -236,12 +209,3 @@ class Cluster:
     async def post_event(self, namespace: str, event: Manifest) -> None:
         """Create an event."""
         await self._call("POST", EVENT.path(namespace), body=event)
-
-
-def _message(text: str) -> str:
-    """The message of the Status object that the API server sends with a refusal."""
-    try:
-        answer = json.loads(text)
-    except ValueError:
-        return text[:500]
-    return str(answer.get("message", text)) if isinstance(answer, dict) else text[:500]

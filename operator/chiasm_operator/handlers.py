@@ -15,10 +15,10 @@ import kopf
 from chiasm_contract import names
 
 from chiasm_operator.cluster import CHILD_KINDS, POD, Kind
+from chiasm_operator.runtime import Runtime
 from chiasm_operator.settings import Settings
-from chiasm_operator.supervisor import Supervisor
 
-SupervisorFactory = Callable[[], Awaitable[Supervisor]]
+RuntimeFactory = Callable[[], Awaitable[Runtime]]
 
 
 class Unhealthy(Exception):
@@ -50,26 +50,26 @@ def _selector(kind: Kind) -> str:
     return f"{kind.plural}.{kind.group}" if kind.group else kind.plural
 
 
-def registry(chosen: Settings, make_supervisor: SupervisorFactory) -> kopf.OperatorRegistry:
+def registry(chosen: Settings, make_runtime: RuntimeFactory) -> kopf.OperatorRegistry:
     """Every handler of the operator."""
     handlers = kopf.OperatorRegistry()
-    running: list[Supervisor] = []
+    running: list[Runtime] = []
 
     @kopf.on.startup(registry=handlers)
     async def start(settings: kopf.OperatorSettings, **_: Any) -> None:
         configure(settings, chosen)
-        supervisor = await make_supervisor()
+        runtime = await make_runtime()
         try:
-            await supervisor.start()
+            await runtime.start()
         except BaseException:
-            await supervisor.stop()
+            await runtime.stop()
             raise
-        running.append(supervisor)
+        running.append(runtime)
 
     @kopf.on.cleanup(registry=handlers)
     async def stop(**_: Any) -> None:
-        for supervisor in running:
-            await supervisor.stop()
+        for runtime in running:
+            await runtime.stop()
 
     @kopf.on.login(registry=handlers)
     def login(**kwargs: Any) -> kopf.ConnectionInfo | None:
@@ -77,7 +77,7 @@ def registry(chosen: Settings, make_supervisor: SupervisorFactory) -> kopf.Opera
         if inside is None:
             return kopf.login_with_kubeconfig(**kwargs)
         # kopf asks for the API server by name; an address works without the cluster's DNS.
-        return replace(inside, server=running[0].server)
+        return replace(inside, server=running[0].supervisor.server)
 
     @kopf.on.probe(registry=handlers, id="stalled", errors=kopf.ErrorsMode.PERMANENT, retries=1)
     async def heartbeat(**_: Any) -> int:
@@ -86,16 +86,16 @@ def registry(chosen: Settings, make_supervisor: SupervisorFactory) -> kopf.Opera
         problem = running[0].stalled()
         if problem:
             raise Unhealthy(problem)
-        return running[0].num_resources
+        return running[0].supervisor.num_resources
 
     async def resource_changed(*, namespace: str | None, name: str, **_: Any) -> None:
         if namespace:
-            running[0].wake(namespace, name)
+            running[0].supervisor.wake(namespace, name)
 
     async def child_changed(*, namespace: str | None, labels: Mapping[str, str], **_: Any) -> None:
         owner = labels.get(names.LABEL_OWNER)
         if namespace and owner:
-            running[0].wake(namespace, owner)
+            running[0].supervisor.wake(namespace, owner)
 
     kopf.on.event(names.GROUP, names.VERSION, names.PLURAL, registry=handlers)(resource_changed)
     for kind in (*CHILD_KINDS, POD):

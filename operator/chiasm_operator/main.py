@@ -10,9 +10,13 @@ import kopf
 from kopf._core.engines.peering import Identity
 
 from chiasm_operator import handlers
+from chiasm_operator.admission.server import WebhookServer
+from chiasm_operator.admission.webhook import Webhook
 from chiasm_operator.cluster import Cluster
+from chiasm_operator.own_objects import WebhookNames, WebhookObjects
 from chiasm_operator.passes import Pass
 from chiasm_operator.podstate import PodStates
+from chiasm_operator.runtime import Runtime
 from chiasm_operator.settings import Settings
 from chiasm_operator.supervisor import Supervisor, Tempo
 
@@ -21,10 +25,25 @@ def _now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-async def _supervisor(settings: Settings) -> Supervisor:
-    one_pass = Pass(await Cluster.connect(), PodStates(), settings.images, _now)
+async def _runtime(settings: Settings) -> Runtime:
+    cluster = await Cluster.connect()
+    one_pass = Pass(cluster, PodStates(), settings.images, _now)
     tempo = Tempo(settings.resync_seconds, settings.unsettled_seconds, settings.stall_seconds)
-    return Supervisor(one_pass, tempo, settings.watch_namespaces, time.monotonic)
+    supervisor = Supervisor(one_pass, tempo, settings.watch_namespaces, time.monotonic)
+    return Runtime(supervisor, _webhook(settings, cluster))
+
+
+def _webhook(settings: Settings, cluster: Cluster) -> Webhook | None:
+    if not settings.webhook_name:
+        return None
+    where = WebhookNames(
+        namespace=settings.namespace,
+        secret=settings.webhook_name,
+        service=settings.webhook_name,
+        configuration=settings.webhook_configuration or settings.webhook_name,
+    )
+    server = WebhookServer(settings.webhook_host, settings.webhook_port)
+    return Webhook(WebhookObjects(cluster.api, where), server, lambda: datetime.now(UTC))
 
 
 def run() -> None:
@@ -36,7 +55,7 @@ def run() -> None:
         log_format=kopf.LogFormat.JSON if settings.log_format == "json" else kopf.LogFormat.FULL,
     )
     kopf.run(
-        registry=handlers.registry(settings, lambda: _supervisor(settings)),
+        registry=handlers.registry(settings, lambda: _runtime(settings)),
         # kopf would make one up from the user's name, which a container's user does not have.
         identity=Identity(socket.gethostname()),
         clusterwide=not settings.watch_namespaces,

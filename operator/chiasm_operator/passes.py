@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from chiasm_contract import names
 from chiasm_contract.conditions import Reason
 
-from chiasm_operator.cluster import Cluster, Refused
+from chiasm_operator.api import Refused
+from chiasm_operator.cluster import Cluster
 from chiasm_operator.podstate import PodStates
 from chiasm_operator.reconcile import children, status
 from chiasm_operator.reconcile.observed import Observed, is_ready, key_of, pods_of

@@ -32,6 +32,17 @@ class Settings(BaseSettings):
     stall_seconds: float = Field(
         default=120.0, ge=1, le=3600, description="A pass without an end this long is a stall."
     )
+    namespace: str = Field(
+        default="default", min_length=1, description="Where the operator's own objects are."
+    )
+    webhook_name: str = Field(
+        default="", description="Name of the webhook's Service and Secret; empty: no webhook."
+    )
+    webhook_configuration: str = Field(
+        default="", description="Name of its ValidatingWebhookConfiguration; webhook_name if empty."
+    )
+    webhook_host: str = "0.0.0.0"  # noqa: S104 - the API server asks on the pod's address
+    webhook_port: int = Field(default=9443, ge=0, le=65535)
     health_host: str = "0.0.0.0"  # noqa: S104 - the kubelet asks on the pod's address
     health_port: int = Field(default=8080, ge=0, le=65535)
 

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from chiasm_operator.cluster import Refused
+from chiasm_operator.api import Refused
 from chiasm_operator.passes import Pass
 
 logger = logging.getLogger(__name__)

@@ -79,7 +79,7 @@ def test_all_options_holds_every_option() -> None:
 
 def test_all_options_uses_no_default() -> None:
     defaults = dict(leaves(VALUES))
-    switches = {"serviceAccount.create", "rbac.create", "networkPolicy.enabled"}
+    switches = {"serviceAccount.create", "rbac.create", "networkPolicy.enabled", "webhook.enabled"}
     for path, value in leaves(ALL_OPTIONS):
         if path not in switches:
             assert value != defaults.get(path, ...), path

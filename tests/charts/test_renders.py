@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from chiasm_operator.cluster import PERMISSIONS
+from chiasm_operator.own_objects import OWN_PERMISSIONS
 
 pytestmark = pytest.mark.cluster
 
@@ -58,7 +59,9 @@ def test_the_permissions_are_exactly_what_is_called(
     options: tuple[str, ...], render: Render
 ) -> None:
     kind = "Role" if options else "ClusterRole"
-    roles = of_kind(render(*options), kind)
+    roles = [
+        role for role in of_kind(render(*options), kind) if role["metadata"]["name"] == "chiasm"
+    ]
     assert [role["metadata"].get("namespace") for role in roles] == (
         ["a", "b"] if options else [None]
     )
@@ -70,7 +73,46 @@ def test_the_permissions_are_exactly_what_is_called(
             for resource in rule["resources"]
         }
         assert granted == dict(PERMISSIONS)
-    assert not of_kind(render(*options), "Role" if kind == "ClusterRole" else "ClusterRole")
+
+
+def test_the_operators_own_objects_are_named(render: Render) -> None:
+    """What the operator may do beside the passes, it may do with one object of each kind only."""
+    granted: dict[tuple[str, str], tuple[tuple[str, ...], tuple[str, ...]]] = {}
+    named = {("", "secrets"): "chiasm-webhook"}
+    for role in (*of_kind(render(), "Role"), *of_kind(render(), "ClusterRole")):
+        if role["metadata"]["name"] == "chiasm":
+            continue
+        for rule in role["rules"]:
+            key = (rule["apiGroups"][0], rule["resources"][0])
+            assert len(rule["apiGroups"]) == len(rule["resources"]) == 1
+            verbs = tuple(rule["verbs"])
+            with_name, without = granted.get(key, ((), ()))
+            if "resourceNames" in rule:
+                assert rule["resourceNames"] == [named.get(key, "chiasm")]
+                granted[key] = (verbs, without)
+            else:
+                granted[key] = (with_name, verbs)
+    assert granted == dict(OWN_PERMISSIONS)
+
+
+def test_the_webhook_stops_nobody(render: Render) -> None:
+    (configuration,) = of_kind(render(), "ValidatingWebhookConfiguration")
+    (webhook,) = configuration["webhooks"]
+    assert webhook["failurePolicy"] == "Ignore"
+    assert webhook["rules"][0]["resources"] == ["multimodalinferences"], "and not its status"
+    assert [item["name"] for item in webhook["matchConditions"]] == [
+        "is-not-being-deleted",
+        "is-not-the-operator",
+    ]
+    assert "namespaceSelector" not in webhook
+    (limited,) = of_kind(render("--set", "watchNamespaces={a,b}"), "ValidatingWebhookConfiguration")
+    (expression,) = limited["webhooks"][0]["namespaceSelector"]["matchExpressions"]
+    assert expression["values"] == ["a", "b"]
+
+
+def test_without_the_webhook_nothing_is_left_of_it(helm: Helm) -> None:
+    ran = helm("template", "chiasm", CHART, *NAMESPACE, "--set", "webhook.enabled=false")
+    assert "webhook" not in ran.stdout
 
 
 def test_the_operators_pod_is_locked_down(render: Render) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from chiasm_operator.cluster import Refused
+from chiasm_operator.api import Refused
 from chiasm_operator.supervisor import Supervisor, Tempo
 
 

@@ -45,6 +45,7 @@ class OperatorProcess:
         *,
         resync_seconds: int = 5,
         stall_seconds: int = 120,
+        **more: object,
     ) -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
@@ -61,8 +62,10 @@ class OperatorProcess:
             "CHIASM_OPERATOR_RESYNC_SECONDS": str(resync_seconds),
             "CHIASM_OPERATOR_STALL_SECONDS": str(stall_seconds),
             "CHIASM_OPERATOR_UNSETTLED_SECONDS": "1",
+            **{f"CHIASM_OPERATOR_{name.upper()}": str(value) for name, value in more.items()},
         }
         self._process: subprocess.Popen[bytes] | None = None
+        self.webhook_port = 0
 
     def start(self) -> None:
         command = [sys.executable, "-m", "chiasm_cli", "operator", "run"]
@@ -94,9 +97,9 @@ def make_operator(crd: None, tmp_path: Path) -> Iterator[Callable[..., OperatorP
     """Makes an operator for a namespace, to be killed; not started yet."""
     made: list[OperatorProcess] = []
 
-    def make(kubeconfig: Path, namespace: str, **settings: int) -> OperatorProcess:
-        log = tmp_path / f"{namespace}.log"
-        made.append(OperatorProcess(kubeconfig, namespace, log, **settings))
+    def make(kubeconfig: Path, watched: str, **settings: Any) -> OperatorProcess:
+        log = tmp_path / f"{watched}-{len(made)}.log"
+        made.append(OperatorProcess(kubeconfig, watched, log, **settings))
         return made[-1]
 
     yield make

@@ -1,0 +1,148 @@
+"""The annotations by which a person steers a rollout: what each may say, and what it then means.
+
+The webhook refuses what is wrong here, and whoever follows the annotations reads them with the
+same functions, so that both always agree. Must not know: which revision is stable, clocks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from chiasm_contract import names
+from chiasm_contract.traffic import Override
+from chiasm_contract.weights import ALLOWED, parse_weight
+
+ACTIONS = ("pause", "resume", "promote", "abort", "retry")
+AUTO = "auto"
+PREFIX = f"{names.GROUP}/"
+# Every annotation of ours that a person may put on a resource.
+KNOWN = (
+    names.ANNOTATION_CANARY_WEIGHT,
+    names.ANNOTATION_CANARY_BY_HEADER,
+    names.ANNOTATION_CANARY_BY_HEADER_VALUE,
+    names.ANNOTATION_CANARY_BY_COOKIE,
+    names.ANNOTATION_ROLLOUT_ACTION,
+    names.ANNOTATION_RESTARTED_AT,
+)
+
+_MAX_LENGTH = 256
+_TOKEN = re.compile(r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")  # RFC 9110: names of headers and cookies
+_VISIBLE = re.compile(r"^[\x21-\x7e]+$")
+# Headers that mean something else already, so that a value in them is no wish for a revision.
+_TAKEN_HEADERS = frozenset(
+    {
+        names.REVISION_HEADER, names.CONVERSATION_HEADER, "authorization", "connection",
+        "content-length", "content-type", "cookie", "host", "transfer-encoding",
+    }
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class AnnotationFault:
+    """One annotation that cannot be followed: its name, and a sentence with what is allowed."""
+
+    annotation: str
+    message: str
+
+
+def manual_weight(annotations: Mapping[str, str]) -> int | None:
+    """The canary's share by hand in parts of 10,000; None without one and for `auto`.
+
+    Raises: ValueError naming the value and what is allowed.
+    """
+    text = annotations.get(names.ANNOTATION_CANARY_WEIGHT)
+    if text is None or text == AUTO:
+        return None
+    try:
+        return parse_weight(text)
+    except ValueError as error:
+        raise ValueError(f"{text!r} is no weight; allowed are {ALLOWED}, and {AUTO}.") from error
+
+
+def action(annotations: Mapping[str, str]) -> str | None:
+    """The word of `rollout-action`.
+
+    Raises: ValueError naming the value and what is allowed.
+    """
+    text = annotations.get(names.ANNOTATION_ROLLOUT_ACTION)
+    if text is not None and text not in ACTIONS:
+        raise ValueError(f"{text!r} is no action; allowed are {', '.join(ACTIONS)}.")
+    return text
+
+
+def override(annotations: Mapping[str, str]) -> Override:
+    """The header and the cookie by which clients choose.
+
+    Raises: ValueError naming the first annotation that is wrong and what is allowed.
+    """
+    for fault in _override_faults(annotations):
+        raise ValueError(f"{fault.annotation}: {fault.message}")
+    return Override(
+        header=annotations.get(names.ANNOTATION_CANARY_BY_HEADER),
+        header_value=annotations.get(names.ANNOTATION_CANARY_BY_HEADER_VALUE),
+        cookie=annotations.get(names.ANNOTATION_CANARY_BY_COOKIE),
+    )
+
+
+def faults(annotations: Mapping[str, str]) -> tuple[AnnotationFault, ...]:
+    """Everything that is wrong with a resource's annotations of ours; others are not looked at."""
+    return (
+        *_unknown(annotations),
+        *_unreadable(annotations),
+        *_override_faults(annotations),
+    )
+
+
+def _unknown(annotations: Mapping[str, str]) -> Iterator[AnnotationFault]:
+    for name in annotations:
+        if name.startswith(PREFIX) and name not in KNOWN:
+            near = get_close_matches(name, KNOWN, n=1)
+            hint = f"Did you mean {near[0]}? " if near else ""
+            yield AnnotationFault(
+                name, f"Nothing reads this annotation. {hint}There are: {', '.join(KNOWN)}."
+            )
+
+
+def _unreadable(annotations: Mapping[str, str]) -> Iterator[AnnotationFault]:
+    for name, read in (
+        (names.ANNOTATION_CANARY_WEIGHT, manual_weight),
+        (names.ANNOTATION_ROLLOUT_ACTION, action),
+    ):
+        try:
+            read(annotations)
+        except ValueError as error:
+            yield AnnotationFault(name, str(error))
+
+
+def _override_faults(annotations: Mapping[str, str]) -> Iterator[AnnotationFault]:
+    header = annotations.get(names.ANNOTATION_CANARY_BY_HEADER)
+    value = annotations.get(names.ANNOTATION_CANARY_BY_HEADER_VALUE)
+    cookie = annotations.get(names.ANNOTATION_CANARY_BY_COOKIE)
+    form = "letters, digits and any of !#$%&'*+-.^_`|~"
+    if header is not None:
+        name = names.ANNOTATION_CANARY_BY_HEADER
+        if not _fits(_TOKEN, header):
+            yield AnnotationFault(name, f"{header!r} is no header's name; it has {form}.")
+        elif header.lower() in _TAKEN_HEADERS:
+            yield AnnotationFault(
+                name, f"{header!r} has a meaning of its own; take another, such as x-canary."
+            )
+    if value is not None:
+        name = names.ANNOTATION_CANARY_BY_HEADER_VALUE
+        if header is None:
+            yield AnnotationFault(name, f"Needs {names.ANNOTATION_CANARY_BY_HEADER} beside it.")
+        if not _fits(_VISIBLE, value):
+            yield AnnotationFault(
+                name, f"{value!r} cannot be a header's value: visible ASCII without blanks."
+            )
+    if cookie is not None and not _fits(_TOKEN, cookie):
+        yield AnnotationFault(
+            names.ANNOTATION_CANARY_BY_COOKIE, f"{cookie!r} is no cookie's name; it has {form}."
+        )
+
+
+def _fits(pattern: re.Pattern[str], text: str) -> bool:
+    return len(text) <= _MAX_LENGTH and pattern.fullmatch(text) is not None

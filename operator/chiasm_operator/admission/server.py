@@ -1,0 +1,80 @@
+"""The webhook over TLS: one path, bodies of a bounded size, keys that change while it runs.
+
+Must not know: where the keys come from, what is allowed.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import ssl
+import tempfile
+
+from aiohttp import web
+
+from chiasm_operator.admission.certificates import Keys
+from chiasm_operator.admission.envelope import NotAReview, answer
+
+logger = logging.getLogger(__name__)
+
+PATH = "/validate"
+# etcd holds 1.5 MiB an object; a review carries two.
+_MAX_BODY_BYTES = 4 * 2**20
+
+
+class WebhookServer:
+    """Listens from the moment it has keys."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._host = host
+        self._port = port
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._context.minimum_version = ssl.TLSVersion.TLSv1_2
+        self._runner: web.AppRunner | None = None
+        self._shown: tuple[bytes, bytes] | None = None
+
+    @property
+    def port(self) -> int | None:
+        """The port it listens on; None before it has keys."""
+        if self._runner is None or not self._runner.addresses:
+            return None
+        port: int = self._runner.addresses[0][1]
+        return port
+
+    async def show(self, keys: Keys) -> None:
+        """Show the certificate of `keys` to whoever connects from now on."""
+        pair = (keys.certificate, keys.key)
+        if pair != self._shown:
+            _load(self._context, *pair)
+            self._shown = pair
+            logger.info("the webhook shows a new certificate")
+        if self._runner is None:
+            application = web.Application(client_max_size=_MAX_BODY_BYTES)
+            application.router.add_post(PATH, _validate)
+            runner = web.AppRunner(application, access_log=None, shutdown_timeout=5)
+            await runner.setup()
+            site = web.TCPSite(runner, self._host, self._port, ssl_context=self._context)
+            await site.start()
+            self._runner = runner
+
+    async def close(self) -> None:
+        """Stop listening; requests under way are answered."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+
+async def _validate(request: web.Request) -> web.Response:
+    try:
+        return web.json_response(answer(json.loads(await request.read())))
+    except (NotAReview, json.JSONDecodeError, UnicodeDecodeError) as error:
+        return web.json_response({"message": str(error)}, status=400)
+
+
+def _load(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
+    """Python's ssl takes keys from files only; the file is private and gone right after."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "pair.pem")
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
+            file.write(certificate + key)
+        context.load_cert_chain(path)

@@ -1,0 +1,65 @@
+"""One call to the API server: a request out, an answer or a refusal back. Knows no kind."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import aiohttp
+from kubernetes_asyncio import client
+
+from chiasm_operator.resource import Manifest
+
+JSON = "application/json"
+APPLY = "application/apply-patch+yaml"
+
+_TIMEOUT = aiohttp.ClientTimeout(total=30, connect=5)
+
+
+class Refused(Exception):
+    """The API server said no; the message is its own."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+
+
+async def call(
+    api: client.ApiClient,
+    method: str,
+    path: str,
+    *,
+    query: Mapping[str, str] | None = None,
+    body: Manifest | None = None,
+    content_type: str = JSON,
+) -> dict[str, Any]:
+    """The answer to one request.
+
+    Raises: Refused with the API server's message, or what aiohttp raises when there is no answer.
+    """
+    response = await api.call_api(
+        path,
+        method,
+        query_params=list((query or {}).items()),
+        header_params={"Accept": JSON, "Content-Type": content_type},
+        body=body,
+        auth_settings=["BearerToken"],
+        _preload_content=False,
+        _request_timeout=_TIMEOUT,
+    )
+    text = await response.text()
+    if not 200 <= response.status < 300:
+        raise Refused(response.status, _message(text))
+    answer: dict[str, Any] = json.loads(text)
+    return answer
+
+
+def _message(text: str) -> str:
+    """The message of the Status object that the API server sends with a refusal."""
+    try:
+        answer = json.loads(text)
+    except ValueError:
+        return text[:500]
+    return str(answer.get("message", text)) if isinstance(answer, dict) else text[:500]
