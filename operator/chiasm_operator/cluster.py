@@ -17,6 +17,7 @@ from chiasm_contract import names
 from kubernetes_asyncio import client, config
 
 from chiasm_operator.api import APPLY, JSON, Refused, call
+from chiasm_operator.leadership.fence import Fence
 from chiasm_operator.resource import Manifest
 
 STATUS_MANAGER = f"{names.FIELD_MANAGER}-status"
@@ -78,17 +79,18 @@ PERMISSIONS: Mapping[tuple[str, str], tuple[str, ...]] = {
 class Cluster:
     """The calls that a pass makes."""
 
-    def __init__(self, api: client.ApiClient) -> None:
+    def __init__(self, api: client.ApiClient, fence: Fence) -> None:
         self.api = api
+        self.fence = fence
 
     @classmethod
-    async def connect(cls) -> Cluster:
+    async def connect(cls, fence: Fence) -> Cluster:
         """A client with the pod's own credentials, else those of the kubeconfig."""
         try:
             config.load_incluster_config()
         except config.ConfigException:
             await config.load_kube_config()
-        return cls(client.ApiClient())
+        return cls(client.ApiClient(), fence)
 
     @property
     def server(self) -> str:
@@ -181,19 +183,23 @@ class Cluster:
             if refused.status != 404:
                 raise
 
-    async def write_status(self, namespace: str, name: str, uid: str, status: Manifest) -> None:
-        """Server-side apply of a resource's status; one that is gone meanwhile is no fault."""
+    async def write_status(self, seen: Manifest, status: Manifest) -> bool:
+        """Server-side apply of the status of a resource that was `seen`.
+
+        False when it has changed since, is gone, or another one has its name: look again.
+        """
+        metadata = seen["metadata"]
         body = {
             "apiVersion": names.API_VERSION,
             "kind": names.KIND,
-            # The uid makes the write fail when a new resource has taken the name meanwhile.
-            "metadata": {"name": name, "namespace": namespace, "uid": uid},
+            # Both make the write fail when it would tell of something that is no longer so.
+            "metadata": {key: metadata[key] for key in ("name", "uid", "resourceVersion")},
             "status": status,
         }
         try:
             await self._call(
                 "PATCH",
-                f"{RESOURCE.path(namespace, name)}/status",
+                f"{RESOURCE.path(metadata['namespace'], metadata['name'])}/status",
                 query={
                     "fieldManager": STATUS_MANAGER,
                     "force": "true",
@@ -205,6 +211,8 @@ class Cluster:
         except Refused as refused:
             if refused.status not in {404, 409}:
                 raise
+            return False
+        return True
 
     async def post_event(self, namespace: str, event: Manifest) -> None:
         """Create an event."""

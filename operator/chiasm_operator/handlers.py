@@ -79,6 +79,10 @@ def registry(chosen: Settings, make_runtime: RuntimeFactory) -> kopf.OperatorReg
         # kopf asks for the API server by name; an address works without the cluster's DNS.
         return replace(inside, server=running[0].supervisor.server)
 
+    @kopf.on.probe(registry=handlers, id="leader", errors=kopf.ErrorsMode.PERMANENT, retries=1)
+    async def leader(**_: Any) -> str:
+        return running[0].role() if running else "starting"
+
     @kopf.on.probe(registry=handlers, id="stalled", errors=kopf.ErrorsMode.PERMANENT, retries=1)
     async def heartbeat(**_: Any) -> int:
         if not running:
@@ -90,12 +94,12 @@ def registry(chosen: Settings, make_runtime: RuntimeFactory) -> kopf.OperatorReg
 
     async def resource_changed(*, namespace: str | None, name: str, **_: Any) -> None:
         if namespace:
-            running[0].supervisor.wake(namespace, name)
+            running[0].wake(namespace, name)
 
     async def child_changed(*, namespace: str | None, labels: Mapping[str, str], **_: Any) -> None:
         owner = labels.get(names.LABEL_OWNER)
         if namespace and owner:
-            running[0].supervisor.wake(namespace, owner)
+            running[0].wake(namespace, owner)
 
     kopf.on.event(names.GROUP, names.VERSION, names.PLURAL, registry=handlers)(resource_changed)
     for kind in (*CHILD_KINDS, POD):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import socket
 import time
 from datetime import UTC, datetime
@@ -13,7 +14,9 @@ from chiasm_operator import handlers
 from chiasm_operator.admission.server import WebhookServer
 from chiasm_operator.admission.webhook import Webhook
 from chiasm_operator.cluster import Cluster
-from chiasm_operator.own_objects import WebhookNames, WebhookObjects
+from chiasm_operator.leadership.fence import Fence
+from chiasm_operator.leadership.keeper import LeaseKeeper
+from chiasm_operator.own_objects import LeaseObject, WebhookNames, WebhookObjects
 from chiasm_operator.passes import Pass
 from chiasm_operator.podstate import PodStates
 from chiasm_operator.runtime import Runtime
@@ -21,16 +24,28 @@ from chiasm_operator.settings import Settings
 from chiasm_operator.supervisor import Supervisor, Tempo
 
 
+def _wall() -> datetime:
+    return datetime.now(UTC)
+
+
 def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return _wall().strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 async def _runtime(settings: Settings) -> Runtime:
-    cluster = await Cluster.connect()
+    fence = Fence(time.monotonic)
+    cluster = await Cluster.connect(fence)
     one_pass = Pass(cluster, PodStates(), settings.images, _now)
     tempo = Tempo(settings.resync_seconds, settings.unsettled_seconds, settings.stall_seconds)
     supervisor = Supervisor(one_pass, tempo, settings.watch_namespaces, time.monotonic)
-    return Runtime(supervisor, _webhook(settings, cluster))
+    keeper = LeaseKeeper(
+        LeaseObject(cluster.api, settings.namespace, settings.lease_name),
+        fence,
+        settings.identity or f"{socket.gethostname()}-{secrets.token_hex(4)}",
+        settings.lease_seconds,
+        (time.monotonic, lambda: _wall().strftime("%Y-%m-%dT%H:%M:%S.%fZ")),
+    )
+    return Runtime(supervisor, keeper, _webhook(settings, cluster))
 
 
 def _webhook(settings: Settings, cluster: Cluster) -> Webhook | None:
@@ -43,7 +58,7 @@ def _webhook(settings: Settings, cluster: Cluster) -> Webhook | None:
         configuration=settings.webhook_configuration or settings.webhook_name,
     )
     server = WebhookServer(settings.webhook_host, settings.webhook_port)
-    return Webhook(WebhookObjects(cluster.api, where), server, lambda: datetime.now(UTC))
+    return Webhook(WebhookObjects(cluster.api, where), server, _wall)
 
 
 def run() -> None:

@@ -1,7 +1,7 @@
-"""The operator's own objects: the webhook's Secret and its configuration.
+"""The operator's own objects: its Lease, the webhook's Secret and the webhook's configuration.
 
-`OWN_PERMISSIONS` lists every call by resource and verb. Each names the one object that it is about;
-the chart makes the Secret, so that no right to create Secrets is needed.
+`OWN_PERMISSIONS` lists every call by resource and verb. All but the making of a Lease name the one
+object that they are about; the chart makes the Secret, so that no right to create any is needed.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ _CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfig
 
 # (API group, resource) -> verbs that name their object, and verbs that cannot.
 OWN_PERMISSIONS: Mapping[tuple[str, str], tuple[tuple[str, ...], tuple[str, ...]]] = {
+    ("coordination.k8s.io", "leases"): (("get", "update"), ("create",)),
     ("", "secrets"): (("get", "update"), ()),
     ("admissionregistration.k8s.io", "validatingwebhookconfigurations"): (("get", "patch"), ()),
 }
@@ -121,3 +122,48 @@ def decoded(stored: Manifest) -> dict[str, bytes]:
     """The data of a Secret."""
     data: Mapping[str, str] = stored.get("data") or {}
     return {name: base64.b64decode(text) for name, text in data.items()}
+
+
+class LeaseObject:
+    """The calls by which the lease is kept."""
+
+    def __init__(self, api: client.ApiClient, namespace: str, name: str) -> None:
+        self._api = api
+        self._namespace = namespace
+        self._name = name
+
+    @property
+    def _leases(self) -> str:
+        return f"/apis/coordination.k8s.io/v1/namespaces/{self._namespace}/leases"
+
+    async def read(self) -> dict[str, Any] | None:
+        """The stored Lease; None when there is none."""
+        try:
+            return await call(self._api, "GET", f"{self._leases}/{self._name}")
+        except Refused as refused:
+            if refused.status != 404:
+                raise
+            return None
+
+    async def create(self, spec: Manifest) -> dict[str, Any] | None:
+        """Make it; None when somebody else was quicker."""
+        body = {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": self._name, "namespace": self._namespace},
+            "spec": spec,
+        }
+        return await self._written("POST", self._leases, body)
+
+    async def replace(self, stored: Manifest, spec: Manifest) -> dict[str, Any] | None:
+        """Put `spec` where `stored` was read; None when somebody wrote meanwhile."""
+        return await self._written("PUT", f"{self._leases}/{self._name}", {**stored, "spec": spec})
+
+    async def _written(self, method: str, path: str, body: Manifest) -> dict[str, Any] | None:
+        try:
+            return await call(self._api, method, path, body=body)
+        except Refused as refused:
+            # Changed, made or taken away meanwhile: to be looked at again.
+            if refused.status not in {404, 409}:
+                raise
+            return None

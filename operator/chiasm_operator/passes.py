@@ -57,6 +57,7 @@ class Pass:
         if body is None or "deletionTimestamp" in body["metadata"]:
             return None
         resource = from_manifest(body)
+        epoch = self.cluster.fence.meet(resource.status.get("operatorEpoch", 0))
         try:
             target = Target(resource, parse_spec(resource.spec), self.images)
             wanted = children.desired(target)
@@ -67,8 +68,8 @@ class Pass:
             plan = children.plan(target, wanted, observed)
             refusals = await self._act(resource, plan)
             said = status.outcome(target, observed, plan, refusals, self.now())
-        await self._say(resource, said)
-        return said.settled
+        told = await self._say(resource, body, {**said.status, "operatorEpoch": epoch}, said.events)
+        return said.settled and told
 
     async def _observe(self, target: Target, wanted: Sequence[Manifest]) -> Observed:
         namespace, name = target.resource.namespace, target.name
@@ -106,17 +107,24 @@ class Pass:
             logger.info("%s/%s: deleted %s", resource.namespace, name, kind)
         return refusals
 
-    async def _say(self, resource: Resource, said: status.Outcome) -> None:
-        if said.status != resource.status:
-            await self.cluster.write_status(
-                resource.namespace, resource.name, resource.uid, said.status
-            )
-        for event in said.events:
+    async def _say(
+        self,
+        resource: Resource,
+        seen: Manifest,
+        said: Manifest,
+        events: Sequence[status.Event],
+    ) -> bool:
+        """Whether it is told. A resource that changed meanwhile is looked at again first, and what
+        happened to it is told then."""
+        if said != resource.status and not await self.cluster.write_status(seen, said):
+            return False
+        for event in events:
             log = logger.warning if event.warning else logger.info
             log("%s/%s: %s: %s", resource.namespace, resource.name, event.reason, event.message)
             await self.cluster.post_event(
                 resource.namespace, event_manifest(resource, event, self.now())
             )
+        return True
 
 
 def event_manifest(resource: Resource, event: status.Event, now: str) -> Manifest:

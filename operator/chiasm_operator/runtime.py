@@ -1,35 +1,83 @@
-"""What runs in one operator process, started and stopped as a whole: passes and webhook."""
+"""What runs in one operator process: the lease, the passes while it is held, and the webhook.
+
+The passes run in the leader only; the webhook answers, and kopf watches, in every process, so a
+follower is ready to go on at once.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import asyncio
+import logging
 
 from chiasm_operator.admission.webhook import Webhook
+from chiasm_operator.leadership.keeper import LeaseKeeper
 from chiasm_operator.supervisor import Supervisor
 
+logger = logging.getLogger(__name__)
 
-@dataclass(frozen=True)
+
 class Runtime:
-    """The parts of the process."""
+    """The parts of the process, started and stopped as a whole."""
 
-    supervisor: Supervisor
-    webhook: Webhook | None
+    def __init__(
+        self, supervisor: Supervisor, keeper: LeaseKeeper, webhook: Webhook | None
+    ) -> None:
+        self.supervisor = supervisor
+        self._keeper = keeper
+        self._webhook = webhook
+        self._leading = False
+        self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Start every part.
 
         Raises: Refused when looking at the resources cannot help: no CRD, or no permission.
         """
-        if self.webhook is not None:
-            self.webhook.start()
-        await self.supervisor.start()
+        await self.supervisor.check()
+        if self._webhook is not None:
+            self._webhook.start()
+        self._task = asyncio.create_task(self._lead_or_follow(), name="lease")
 
     async def stop(self) -> None:
-        """Stop every part."""
-        if self.webhook is not None:
-            await self.webhook.stop()
+        """Stop every part; the lease is given back when the last pass has ended."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await self.supervisor.pause()
+        await self._keeper.release()
+        if self._webhook is not None:
+            await self._webhook.stop()
         await self.supervisor.stop()
+
+    def wake(self, namespace: str, name: str) -> None:
+        """Something about this resource may have changed."""
+        if self._leading:
+            self.supervisor.wake(namespace, name)
 
     def stalled(self) -> str | None:
         """What no longer makes progress, in a sentence; None while all is well."""
-        return self.supervisor.stalled()
+        return self._keeper.stalled(self.supervisor.stall_seconds) or (
+            self.supervisor.stalled() if self._leading else None
+        )
+
+    def role(self) -> str:
+        """What this process is, in words."""
+        if self._keeper.epoch is not None:
+            return f"leading with epoch {self._keeper.epoch} as {self._keeper.identity}"
+        return f"following {self._keeper.holder or 'nobody yet'} as {self._keeper.identity}"
+
+    async def _lead_or_follow(self) -> None:
+        while True:
+            leads = await self._keeper.round()
+            if leads and not self._leading:
+                try:
+                    await self.supervisor.start()
+                except Exception as error:
+                    logger.warning("the passes could not begin: will try again: %r", error)
+                else:
+                    self._leading = True
+            elif not leads and self._leading:
+                self._leading = False
+                await self.supervisor.pause()
+                continue  # perhaps only we were away: nobody need have taken over
+            await asyncio.sleep(self._keeper.pause_seconds)

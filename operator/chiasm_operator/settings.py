@@ -35,6 +35,17 @@ class Settings(BaseSettings):
     namespace: str = Field(
         default="default", min_length=1, description="Where the operator's own objects are."
     )
+    lease_name: str = Field(
+        default="chiasm-operator", min_length=1, description="Whoever holds this Lease there leads."
+    )
+    lease_seconds: int = Field(
+        default=15, ge=3, le=300, description="A leader that is silent this long is replaced."
+    )
+    identity: str = Field(
+        default="",
+        description="Name of this process's seat, of which there is never more than one at once; "
+        "made up when empty, and then a restarted process waits for its former life's lease.",
+    )
     webhook_name: str = Field(
         default="", description="Name of the webhook's Service and Secret; empty: no webhook."
     )

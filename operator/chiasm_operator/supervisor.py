@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from chiasm_operator.api import Refused
+from chiasm_operator.leadership.fence import Deposed
 from chiasm_operator.passes import Pass
 
 logger = logging.getLogger(__name__)
@@ -71,6 +72,7 @@ class Supervisor:
         left to the next sweep. Raises: Refused when looking again cannot help: no CRD, or no
         permission.
         """
+        self._swept = self._clock()
         try:
             await self._sweep()
         except Exception as error:
@@ -80,7 +82,24 @@ class Supervisor:
             self._sweep_failed = True
         self._sweeper = asyncio.create_task(self._keep_sweeping(), name="sweep")
 
+    async def check(self) -> None:
+        """Look once and start nothing.
+
+        Raises: Refused when looking again cannot help: no CRD, or no permission.
+        """
+        try:
+            await self._pass.cluster.resources(self._namespaces)
+        except Exception as error:
+            if isinstance(error, Refused) and error.status in _LASTING_REFUSALS:
+                raise
+            logger.warning("the resources could not be listed yet: %s", error)
+
     async def stop(self) -> None:
+        """End every task and close the connections."""
+        await self.pause()
+        await self._pass.close()
+
+    async def pause(self) -> None:
         """End every task; what they were doing is done again by the next start."""
         tasks = [runner.task for runner in self._runners.values()] + [self._sweeper]
         running = [task for task in tasks if task is not None]
@@ -88,7 +107,7 @@ class Supervisor:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
         self._runners.clear()
-        await self._pass.close()
+        self._sweeper = None
 
     def wake(self, namespace: str, name: str) -> None:
         """Something about this resource may have changed; starts its task when it has none."""
@@ -110,6 +129,11 @@ class Supervisor:
                 seconds = now - runner.pass_began
                 return f"A pass over {namespace}/{name} has run for {seconds:.0f} s."
         return None
+
+    @property
+    def stall_seconds(self) -> float:
+        """How long something may take before it counts as stalled."""
+        return self._tempo.stall_seconds
 
     @property
     def server(self) -> str:
@@ -150,6 +174,10 @@ class Supervisor:
                 try:
                     settled = await self._pass.run(*key)
                     failures = 0
+                except Deposed as deposed:  # told once, by whoever keeps the lease
+                    failures += 1
+                    settled = False
+                    logger.debug("%s/%s: %s", *key, deposed)
                 except Exception as error:
                     failures += 1
                     settled = False

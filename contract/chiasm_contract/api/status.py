@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from chiasm_contract.api.fields import ApiModel
+from chiasm_contract.api.fields import ApiModel, rule, rules
 
 
 class StatusCondition(ApiModel):
@@ -59,6 +59,16 @@ class Status(ApiModel):
     ready: str | None = Field(default=None, description="Ready pods of desired ones, such as 1/2.")
     selector: str | None = Field(
         default=None, description="Label selector of the pods, for autoscalers."
+    )
+    operator_epoch: int | None = Field(
+        default=None,
+        description="Number of the operator's leader that wrote this; it only grows.",
+        json_schema_extra=rules(
+            rule(
+                "self >= oldSelf",
+                "must not fall: a later leader of the operator has written this status",
+            )
+        ),
     )
     identity: StatusIdentity | None = None
     conditions: list[StatusCondition] = Field(

@@ -62,6 +62,9 @@ class OperatorProcess:
             "CHIASM_OPERATOR_RESYNC_SECONDS": str(resync_seconds),
             "CHIASM_OPERATOR_STALL_SECONDS": str(stall_seconds),
             "CHIASM_OPERATOR_UNSETTLED_SECONDS": "1",
+            "CHIASM_OPERATOR_NAMESPACE": namespaces.split(",", maxsplit=1)[0],
+            # A process that is killed and started again has the same seat.
+            "CHIASM_OPERATOR_IDENTITY": f"operator-{self.health_port}",
             **{f"CHIASM_OPERATOR_{name.upper()}": str(value) for name, value in more.items()},
         }
         self._process: subprocess.Popen[bytes] | None = None
@@ -77,8 +80,22 @@ class OperatorProcess:
     def kill(self, number: int = signal.SIGKILL) -> None:
         if self._process is not None:
             self._process.send_signal(number)
+            self._process.send_signal(signal.SIGCONT)  # one that is stopped hears it now
             self._process.wait(timeout=30)
             self._process = None
+
+    def send(self, number: int) -> None:
+        """Send a signal and wait for nothing."""
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def health(self) -> tuple[int, dict[str, Any]] | None:
+        """Status and body of /healthz; None when nobody answers."""
+        try:
+            answer = httpx.get(f"http://127.0.0.1:{self.health_port}/healthz", timeout=5)
+        except httpx.TransportError:
+            return None
+        return answer.status_code, answer.json()
 
     @property
     def log(self) -> str:

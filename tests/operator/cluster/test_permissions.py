@@ -41,11 +41,11 @@ def limited(
 def test_the_charts_permissions_are_enough(
     own_world: Any,
     limited: Path,
-    make_operator: Callable[[Path, str], Any],
+    make_operator: Callable[..., Any],
     name: str,
     eventually: Callable[..., None],
 ) -> None:
-    operator = make_operator(limited, own_world.name)
+    operator = make_operator(limited, own_world.name, lease_name="chiasm")
     operator.start()
     own_world.apply(name, replicas=2)
     eventually(

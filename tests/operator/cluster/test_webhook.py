@@ -157,7 +157,7 @@ def installed(
 
     def make(port: int) -> Any:
         return make_operator(
-            limited, namespace, namespace=namespace, webhook_port=port,
+            limited, namespace, namespace=namespace, lease_name=release, webhook_port=port,
             webhook_name=f"{release}-webhook", webhook_configuration=release,
         )  # fmt: skip
 

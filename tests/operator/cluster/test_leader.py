@@ -1,0 +1,171 @@
+"""Two real operators over the same resources: one writes, and a stopped one never again.
+
+They are told apart by their images: whatever the wrong one wrote would be another revision.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+pytestmark = pytest.mark.cluster
+
+Eventually = Callable[..., None]
+LEASE_SECONDS = 6
+
+
+@pytest.fixture
+def pair(
+    make_operator: Callable[..., Any], kubeconfig: Path, own_world: Any, eventually: Eventually
+) -> tuple[Any, Any]:
+    """The leader and the follower."""
+    operators = [
+        make_operator(
+            kubeconfig, own_world.name, worker_image=f"example.invalid/{name}:1",
+            lease_seconds=LEASE_SECONDS, resync_seconds=2,
+        )
+        for name in "ab"
+    ]  # fmt: skip
+    operators[0].start()
+    eventually(lambda: "leading" in role(operators[0]), "the first should lead")
+    operators[1].start()
+    eventually(lambda: "following" in role(operators[1]), "the second should follow")
+    return operators[0], operators[1]
+
+
+def role(operator: Any) -> str:
+    """What it last said that it does."""
+    said = re.findall(r"(leading with epoch \d+|following|no longer leading)", operator.log)
+    return str(said[-1]) if said else ""
+
+
+def told(operator: Any) -> str:
+    """What /healthz says that it does; kopf keeps an answer for ten seconds."""
+    health = operator.health()
+    return str(health[1].get("leader", "")) if health and health[0] == 200 else ""
+
+
+def image(world: Any, name: str) -> str:
+    children = world.children(name)
+    (deployment,) = (item for (kind, _), item in children.items() if kind == "Deployment")
+    containers = deployment["spec"]["template"]["spec"]["containers"]
+    return str(next(item["image"] for item in containers if item["name"] == "worker"))
+
+
+def has_deployment(world: Any, name: str) -> bool:
+    return any(kind == "Deployment" for kind, _ in world.children(name))
+
+
+def written(world: Any, name: str) -> dict[Any, Any]:
+    """What changes when an operator writes a child, and not when a controller counts pods."""
+    found = {
+        key: (item["metadata"]["uid"], item["metadata"].get("generation"), item.get("data"))
+        for key, item in world.children(name).items()
+    }
+    return {**found, "epoch": world.status(name)["operatorEpoch"]}
+
+
+def test_a_stopped_leader_is_replaced_and_never_writes_again(
+    pair: tuple[Any, Any], own_world: Any, name: str, eventually: Eventually
+) -> None:
+    first, second = pair
+    own_world.apply(name, replicas=1)
+    eventually(lambda: own_world.status(name).get("phase") == "Healthy", "it should be served")
+    assert image(own_world, name) == "example.invalid/a:1"
+    assert own_world.status(name)["operatorEpoch"] == 1
+
+    first.send(signal.SIGSTOP)
+    own_world.apply(name, replicas=2)
+    eventually(
+        lambda: (
+            image(own_world, name) == "example.invalid/b:1"
+            and own_world.status(name).get("ready") == "2/2"
+        ),
+        "the follower should take over",
+    )
+    assert "leading with epoch 2" in role(second)
+    before = written(own_world, name)
+    assert before["epoch"] == 2
+
+    # Work for the old leader the moment that it wakes: it knows of none of this.
+    own_world.patch(own_world.path(name), {"metadata": {"labels": {"a": "b"}}})
+    first.send(signal.SIGCONT)
+    eventually(lambda: "following" in role(first), "it should find that it no longer leads")
+    watched_until = time.monotonic() + LEASE_SECONDS
+    while time.monotonic() < watched_until:
+        assert written(own_world, name) == before
+        time.sleep(0.2)
+    assert "no longer leading" in first.log
+    eventually(lambda: told(first).startswith("following operator-"), "/healthz should say so")
+    eventually(lambda: told(second).startswith("leading with epoch 2"), "/healthz should say so")
+
+
+def test_a_leader_that_ends_gives_the_lease_back(
+    pair: tuple[Any, Any], own_world: Any, name: str, eventually: Eventually
+) -> None:
+    first, second = pair
+    first.kill(signal.SIGTERM)
+    eventually(lambda: "leading with epoch 2" in role(second), "the follower should lead")
+    own_world.apply(name, replicas=0)
+    eventually(lambda: has_deployment(own_world, name), "it should work")
+    assert image(own_world, name) == "example.invalid/b:1"
+
+
+def test_stopped_and_let_go_again_and_again_there_is_one_story(
+    pair: tuple[Any, Any], own_world: Any, name: str, eventually: Eventually
+) -> None:
+    """Leader after leader is stopped in the middle of its work and let go when the next leads."""
+    own_world.apply(name, replicas=1)
+    eventually(lambda: has_deployment(own_world, name), "it should work")
+    epochs = []
+    for round_ in range(3):
+        leader, other = pair if round_ % 2 == 0 else (pair[1], pair[0])
+        own_world.apply(name, replicas=1, engine={"maxNumSeqs": round_ + 2})
+        leader.send(signal.SIGSTOP)
+        image_of_other = f"example.invalid/{'b' if other is pair[1] else 'a'}:1"
+        eventually(lambda it=image_of_other: image(own_world, name) == it, "the other should lead")
+        leader.send(signal.SIGCONT)
+        eventually(lambda it=leader: "following" in role(it), "it should follow")
+        eventually(lambda it=other: "leading" in role(it), "the other should lead on")
+        eventually(
+            lambda it=image_of_other: (
+                image(own_world, name) == it and own_world.status(name).get("phase") == "Healthy"
+            ),
+            "what the leader wants should stand",
+        )
+        epochs.append(own_world.status(name)["operatorEpoch"])
+    assert epochs == sorted(set(epochs))
+
+
+def test_the_api_server_itself_refuses_an_older_epoch(
+    pair: tuple[Any, Any], own_world: Any, name: str, eventually: Eventually
+) -> None:
+    own_world.apply(name, replicas=0)
+    eventually(lambda: own_world.status(name).get("operatorEpoch"), "a status should be there")
+    path = f"{own_world.path(name)}/status"
+    headers = {"Content-Type": "application/merge-patch+json"}
+
+    def write(epoch: int) -> httpx.Response:
+        body = {"status": {"operatorEpoch": epoch}}
+        return own_world.api.patch(path, headers=headers, json=body)
+
+    assert write(7).is_success
+    refused = write(6)
+    assert refused.status_code == 422
+    assert "a later leader of the operator has written this status" in refused.text
+    # The Lease counts on from there, as after a restore without it.
+    own_world.apply(name, replicas=1)
+    eventually(
+        lambda: (
+            own_world.status(name).get("operatorEpoch", 0) > 7
+            and own_world.status(name).get("ready") == "1/1"
+        ),
+        "the leader should count on from what it met",
+    )
