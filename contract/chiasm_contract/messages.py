@@ -19,6 +19,7 @@ from chiasm_contract.config import Detail, MediaKind
 from chiasm_contract.errors import ClientFault, ErrorBody, InvalidRequest, RequestTooLarge
 from chiasm_contract.fingerprint import SHARED_SCOPE_FP, Digest, Value
 from chiasm_contract.sampling import Sampling
+from chiasm_contract.traffic import TrafficReport
 
 REQUEST_MEDIA_TYPE = "application/x-chiasm-request"
 EVENT_MEDIA_TYPE = "application/x-ndjson"
@@ -246,6 +247,7 @@ class PodState(_Message):
     message: str
     model_id: str
     identity: IdentityReport | None = None
+    traffic: TrafficReport = TrafficReport()
 
 
 class HeldNamespace(_Message):
