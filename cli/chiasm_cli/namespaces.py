@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 from chiasm_contract import names
 from chiasm_contract.messages import HeldNamespaces
-from chiasm_contract.tiers import NAMESPACE_PREFIX
+from chiasm_contract.tiers import NAMESPACE_PREFIX, release_prefix
 from pydantic import ValidationError
 
 from chiasm_cli.errors import CliError
@@ -26,7 +26,6 @@ from chiasm_cli.kubectl import Kubectl, KubectlFailed
 _STATES = ("live", "draining", "retired", "swept")
 _RESOURCES = f"{names.PLURAL}.{names.GROUP}"
 _MAX_RETIRED = 256
-_DIGITS = 16
 _SIZES = ("B", "KiB", "MiB", "GiB", "TiB")
 
 app = typer.Typer(
@@ -119,8 +118,7 @@ def served_name(resource: Mapping[str, Any]) -> str:
     identity = resource.get("status", {}).get("identity")
     if not identity:
         return ""
-    digests = identity["computeFingerprint"], identity["reprFingerprint"]
-    return "-".join(digest[:_DIGITS] for digest in digests)
+    return release_prefix(identity["computeFingerprint"], identity["reprFingerprint"])
 
 
 def retiring(resource: Mapping[str, Any], name: str, *, served: bool) -> dict[str, Any] | None:
@@ -136,7 +134,11 @@ def retiring(resource: Mapping[str, Any], name: str, *, served: bool) -> dict[st
     if name in before:
         return None
     serves = served_name(resource)
-    if serves and not served and (f"{serves}-".startswith(f"{name}-") or name.startswith(serves)):
+    if (
+        serves
+        and not served
+        and (f"{serves}-".startswith(f"{name}-") or name.startswith(f"{serves}-"))
+    ):
         raise CliError(
             f"{where} serves {serves} now, and would compute every request of {name} anew; give "
             "--served if that is meant, or let it serve another model or configuration first."

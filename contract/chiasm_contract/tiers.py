@@ -24,6 +24,11 @@ NAMESPACE_PREFIX = f"^{Digits16}(-{Digits16}){{0,2}}$"
 """The first 16 digits of compute_fp, of repr_fp and of scope_fp, or the beginning of that."""
 
 
+def release_prefix(compute_fp: str, repr_fp: str) -> str:
+    """What the names of all namespaces begin with that one model and configuration use."""
+    return f"{compute_fp[:16]}-{repr_fp[:16]}"
+
+
 class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 

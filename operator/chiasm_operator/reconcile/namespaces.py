@@ -9,16 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from chiasm_contract.conditions import ConditionType, Finding, Reason, Truth
+from chiasm_contract.tiers import release_prefix
 
 from chiasm_operator.render import Target
-
-_DIGITS = 16
-
-
-def served(identity: Mapping[str, Any]) -> str:
-    """What the names of all namespaces begin with that pods of this identity use."""
-    compute, layout = identity["computeFingerprint"], identity["reprFingerprint"]
-    return f"{compute[:_DIGITS]}-{layout[:_DIGITS]}"
 
 
 def judge(target: Target, identity: Mapping[str, Any] | None) -> Finding | None:
@@ -30,7 +23,7 @@ def judge(target: Target, identity: Mapping[str, Any] | None) -> Finding | None:
     if identity is None:
         message = "No pod has reported which namespace it uses."
         return Finding(kind, Truth.UNKNOWN, Reason.NOT_REPORTED, message)
-    name = served(identity)
+    name = release_prefix(identity["computeFingerprint"], identity["reprFingerprint"])
     whole = [end for end in tiers.retired_namespaces if f"{name}-".startswith(f"{end}-")]
     some = [end for end in tiers.retired_namespaces if end.startswith(f"{name}-")]
     if not whole and not some:

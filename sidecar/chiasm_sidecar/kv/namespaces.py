@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from chiasm_contract.block_batch import ExpectedShape
 from chiasm_contract.block_record import SCOPE_BYTES
 from chiasm_contract.fingerprint import Value
+from chiasm_contract.tiers import release_prefix
 
 _DIGITS = 16
 
@@ -61,7 +62,7 @@ class Release:
     @property
     def prefix(self) -> str:
         """compute-repr, 16 digits each."""
-        return f"{self.compute_fp[:_DIGITS]}-{self.repr_fp[:_DIGITS]}"
+        return release_prefix(self.compute_fp, self.repr_fp)
 
     def namespace(self, scope_fp: bytes) -> Namespace:
         """The namespace of one scope; its manifest tells a person what it was."""
