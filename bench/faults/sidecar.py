@@ -73,7 +73,7 @@ async def serve(folder: Path, arm: str, valkey_port: int) -> None:
     async with contextlib.AsyncExitStack() as stack:
         for tier in TIERS:
             service = assembly.block_service(
-                settings(folder, tier, valkey_port, arm), lambda: said, Metrics("bench")
+                settings(folder, tier, valkey_port, arm), lambda: said, Metrics("bench"), print
             )
             stores[tier] = await stack.enter_async_context(service)
             _hold_back(stores[tier], free)

@@ -103,7 +103,9 @@ async def running(
         gate = Gate(config.tenants, instruments)
         readiness = Readiness(config, worker, instruments, gate)
         if config.tiers is not None:
-            service = block_service(config.tiers, readiness.admitted_identity, instruments)
+            service = block_service(
+                config.tiers, readiness.admitted_identity, instruments, readiness.lack
+            )
             await stack.enter_async_context(service)
         app = create_app(config, worker, readiness, instruments, gate)
         api_server = _server(ClosesWhenDraining(app, readiness), config.request_timeout_seconds)

@@ -27,7 +27,8 @@ _PACKAGE = "nixl_cu12"
 # NIXL's thread sleeps until the network wakes it, or so long. With 0, which NIXL's own Python class
 # sets whatever it is asked for, it spins: 0.9 of a core for an idle replica, against 0.001.
 _PROGRESS_MICROSECONDS = 100_000
-INSTALL = 'pip install "chiasm[peers]"'
+INSTALL = "pip install 'chiasm[peers]'"
+_IMAGE = "the image chiasm/sidecar-peers, which the chart's images.sidecarPeers should name"
 _ROUTES = Path("/proc/net/route")
 _LOOPBACK = "lo"
 _DEFAULT_ROUTE = "00000000"
@@ -60,7 +61,7 @@ class Transport:
         except ImportError as error:
             raise TierFailed(
                 f"peers: {_PACKAGE} cannot be imported ({error}), so blocks of other replicas are "
-                f"neither read nor served; install it with: {INSTALL}"
+                f"neither read nor served. It is in {_IMAGE}; elsewhere: {INSTALL}"
             ) from error
         if interface is None:
             routes = _ROUTES.read_text() if _ROUTES.exists() else ""
