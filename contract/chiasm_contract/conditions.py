@@ -63,6 +63,7 @@ class Reason(StrEnum):
     PROBE_PICTURE_FAILED = "ProbePictureFailed"
     IDENTITY_MISMATCH = "IdentityMismatch"
     TENANT_KEYS_REFUSED = "TenantKeysRefused"
+    TIER_UNAVAILABLE = "TierUnavailable"
     PODS_REFUSED = "PodsRefused"
     PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"
 

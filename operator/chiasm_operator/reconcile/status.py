@@ -21,7 +21,7 @@ from chiasm_contract.conditions import (
 from chiasm_operator.reconcile.children import ChildPlan, rollout_complete
 from chiasm_operator.reconcile.identity import judge
 from chiasm_operator.reconcile.observed import Observed, is_active, is_ready, pods_of
-from chiasm_operator.reconcile.pods import diagnose
+from chiasm_operator.reconcile.pods import diagnose, lacking
 from chiasm_operator.reconcile.problems import Problem
 from chiasm_operator.render import Target
 from chiasm_operator.render.service import url
@@ -90,14 +90,17 @@ def _deployment_problems(target: Target, observed: Observed) -> list[Problem]:
 
 def problems_of(target: Target, observed: Observed) -> tuple[Problem, ...]:
     """Everything wrong with what runs, the most telling first."""
-    found = []
+    found: list[Problem] = []
+    without: list[Problem] = []
     for pod in pods_of(observed, target.revision):
         name = pod["metadata"]["name"]
         events = observed.pod_events.get(name, ())
         problem = diagnose(target, pod, observed.states.get(name), events)
         if problem:
             found.append(problem)
-    return (*found, *_deployment_problems(target, observed))
+        else:
+            without += lacking(pod, observed.states.get(name))
+    return (*found, *_deployment_problems(target, observed), *without)
 
 
 def _ready(counts: _Counts, complete: bool, problem: Problem | None, waiting: bool) -> Finding:
@@ -188,9 +191,11 @@ def outcome(
     mismatch = verdict.finding.status is Truth.FALSE
     if mismatch and not any(item.reason is Reason.IDENTITY_MISMATCH for item in problems):
         problems.append(Problem(verdict.finding.reason, verdict.finding.message))
+    problems.sort(key=lambda item: item.serves)
+    in_the_way = [item for item in problems if not item.serves]
     complete = not plan.apply and not plan.waiting and rollout_complete(target, observed)
     findings = (
-        _ready(counts, complete, problems[0] if problems else None, bool(plan.waiting)),
+        _ready(counts, complete, in_the_way[0] if in_the_way else None, bool(plan.waiting)),
         _serving(counts),
         _progressing(target, complete, problems),
         _degraded(problems),
@@ -212,7 +217,7 @@ def outcome(
         **({"identity": verdict.latched} if verdict.latched else {}),
         "conditions": [condition.to_dict() for condition in conditions],
     }
-    settled = complete and not problems and counts.ready_updated == counts.desired
+    settled = complete and not in_the_way and counts.ready_updated == counts.desired
     return Outcome(status, _events(resource.conditions, conditions), settled)
 
 

@@ -26,12 +26,14 @@ __all__ = ["SecretUse", "Target", "children", "secret_uses"]
 def children(target: Target) -> tuple[Manifest, ...]:
     """Every child that should exist, in the order in which they are applied."""
     budget = disruption_budget.render(target)
+    peers = service.render_peers(target)
     return (
         service_account.render(target),
         configmap.render(target),
         network_policy.render(target),
         *([budget] if budget else []),
         service.render(target),
+        *([peers] if peers else []),
         deployment.render(target),
     )
 
