@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import socket
 import sys
 import urllib.request
 from collections.abc import Callable
@@ -132,3 +133,6 @@ def test_a_pod_starts_from_what_another_computed(
     assert second.counted("chiasm_kv_blocks_found_total", tier="peer") > 0
     assert second.counted("chiasm_kv_read_bytes_total", tier="peer") > 0
     assert second.counted("chiasm_kv_peers") == 1
+    for pod in pods:  # the kernel drops what comes from one who has not proved the secret
+        with pytest.raises(TimeoutError):
+            socket.create_connection((pod.address, names.PEER_DATA_PORT), timeout=2)

@@ -1,7 +1,7 @@
 """The NetworkPolicy: in through the two ports, out to nowhere but where blocks are held.
 
-With peers, pods of the resource reach each other's memory, and nobody else does: whoever reached
-the data port could read and write there, for the transport asks nobody who he is.
+With peers, pods of the resource reach each other's two ports, and nobody else does: the transport
+asks nobody who he is, and behind its port lies all memory of the sidecar.
 
 Pods need nothing else from the network: weights come from a mount, pictures inside the request.
 """

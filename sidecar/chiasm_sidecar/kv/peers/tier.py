@@ -106,7 +106,11 @@ class PeerTier:
         await self._native.do(Transport.register, self._landing.region)
         description = wire.Description(transport.name, memory.address, memory.num_bytes, metadata)
         serving = Serving(
-            self._read_secret, description, self._arena.find, self._meters.peer_refused
+            self._read_secret,
+            description,
+            self._arena.find,
+            self._meters.peer_refused,
+            transport.fence,
         )
         try:
             await self._running.enter_async_context(

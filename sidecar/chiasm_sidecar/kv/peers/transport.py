@@ -7,7 +7,8 @@ was ever named to others stays where it is until the agent is gone.
 A read that was begun is never taken back (releasing one under way is a use after free,
 ai-dynamo/nixl issue 2067): its landing place stays its own until it has ended.
 
-Over TCP only, on one interface and one port, so that a network policy can name it.
+Over TCP only, on one interface and one port, so that a network policy can name it. Whoever reaches
+that port can do anything to this process, so it is fenced in (fence.py).
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ import contextlib
 import enum
 import importlib
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from chiasm_sidecar.kv.peers.fence import Fence, listeners
 from chiasm_sidecar.kv.tiers.arena import Region
 from chiasm_sidecar.kv.tiers.base import TierFailed
 
@@ -68,12 +70,32 @@ class Transport:
             interface = default_interface(routes)
         self.name = secrets.token_hex(16)
         self._regions: list[Region] = []
+        before = listeners()
+        for each in before.values():
+            each.close()
         try:
             self._agent: Any = self._start(interface, port)
         except Exception as error:  # pybind11 has an exception class for each of NIXL's states
             raise TierFailed(
                 f"peers: NIXL cannot use interface {interface} and port {port or 'any'}: {error}"
             ) from error
+        try:
+            self.fence = self._fenced(before, port)
+        except TierFailed:
+            self._agent = None
+            raise
+
+    def _fenced(self, before: Iterable[int], port: int) -> Fence:
+        """Around what UCX listens on: what is new since before, where it was told to."""
+        ours = []
+        for each in listeners(before).values():
+            if port in (0, each.getsockname()[1]):
+                ours.append(each)
+            else:
+                each.close()
+        if not ours:
+            raise TierFailed("peers: the transport's port is not found, so nobody is kept from it")
+        return Fence(ours)
 
     def _start(self, interface: str, port: int) -> Any:
         config = self._nixl.nixlAgentConfig()
@@ -129,6 +151,7 @@ class Transport:
 
     def close(self) -> None:
         """End the agent; only then may the regions go."""
+        self.fence.close()
         self._agent = None
         self._regions.clear()
 
