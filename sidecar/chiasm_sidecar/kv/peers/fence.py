@@ -2,8 +2,11 @@
 
 UCX asks nobody who he is, and whoever reaches its port over TCP reads and writes any address of
 this process, whatever was registered. So the kernel is told to drop what comes to that port from
-anywhere else, by a socket filter, which needs no privilege. A connection that stands keeps the
-filter of its beginning. Between UCX's first `listen` and the first filter lie some milliseconds.
+anywhere else, by a socket filter. A connection that stands keeps the filter of its beginning.
+Between UCX's first `listen` and the first filter lie some milliseconds.
+
+Some kernels (6.18.44, not all before) let only CAP_NET_ADMIN filter TCP, which no pod of ours has.
+There the fence is open, says so, and the network policy alone keeps others away.
 
 Addresses are the kernel's: behind a translation of addresses all who share one are let in. IPv4
 only.
@@ -45,7 +48,7 @@ def program(addresses: Iterable[str]) -> bytes:
 
 
 class Fence:
-    """Around listening sockets, nobody within at first."""
+    """Around listening sockets, nobody within at first; around none it is open."""
 
     def __init__(self, listeners: Iterable[socket.socket]) -> None:
         """Take over the sockets, which are others' duplicates.
@@ -62,12 +65,17 @@ class Fence:
             self.close()
             raise
 
+    @property
+    def stands(self) -> bool:
+        """Whether it keeps anybody out."""
+        return bool(self._listeners)
+
     def admit(self, address: str) -> None:
         """Let an address in, once more.
 
         Raises: TierFailed when that cannot be.
         """
-        if not _is_ipv4(address):
+        if self.stands and not _is_ipv4(address):
             raise TierFailed(f"peers: a replica comes from {address}; blocks travel by IPv4 alone")
         self._admitted[address] += 1
         if self._admitted[address] == 1:

@@ -121,6 +121,7 @@ class PeerTier:
                 f"peers: cannot listen on port {settings.port}: errno {error.errno}"
             ) from error
         self._own_name = transport.name
+        self._meters.peers_fenced(transport.fence.stands)
         self._meters.follow_peers(lambda: sum(peer.connected for peer in self._peers.values()))
         await self.find_others()
         finding = asyncio.create_task(self._keep_finding())

@@ -8,7 +8,7 @@ A read that was begun is never taken back (releasing one under way is a use afte
 ai-dynamo/nixl issue 2067): its landing place stays its own until it has ended.
 
 Over TCP only, on one interface and one port, so that a network policy can name it. Whoever reaches
-that port can do anything to this process, so it is fenced in (fence.py).
+that port can do anything to this process, so it is fenced in where the kernel allows it (fence.py).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import importlib
+import logging
 import secrets
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -24,6 +25,8 @@ from typing import Any
 from chiasm_sidecar.kv.peers.fence import Fence, listeners
 from chiasm_sidecar.kv.tiers.arena import Region
 from chiasm_sidecar.kv.tiers.base import TierFailed
+
+log = logging.getLogger("chiasm.sidecar.kv")
 
 _PACKAGE = "nixl_cu12"
 # NIXL's thread sleeps until the network wakes it, or so long. With 0, which NIXL's own Python class
@@ -48,6 +51,24 @@ def default_interface(routes: str) -> str:
     """The interface of the default route in the text of /proc/net/route; loopback without one."""
     rows = (line.split() for line in routes.splitlines()[1:])
     return next((row[0] for row in rows if len(row) > 1 and row[1] == _DEFAULT_ROUTE), _LOOPBACK)
+
+
+def _fenced(before: Iterable[int], port: int) -> Fence:
+    """A fence around what UCX listens on: what is new since before, where it was told to."""
+    ours = []
+    for each in listeners(before).values():
+        if port in (0, each.getsockname()[1]):
+            ours.append(each)
+        else:
+            each.close()
+    try:
+        return Fence(ours)
+    except TierFailed as error:
+        log.warning(
+            "only a network policy keeps others from this process's memory",
+            extra={"fields": {"port": port, "detail": str(error)}},
+        )
+        return Fence(())
 
 
 class Transport:
@@ -79,23 +100,7 @@ class Transport:
             raise TierFailed(
                 f"peers: NIXL cannot use interface {interface} and port {port or 'any'}: {error}"
             ) from error
-        try:
-            self.fence = self._fenced(before, port)
-        except TierFailed:
-            self._agent = None
-            raise
-
-    def _fenced(self, before: Iterable[int], port: int) -> Fence:
-        """Around what UCX listens on: what is new since before, where it was told to."""
-        ours = []
-        for each in listeners(before).values():
-            if port in (0, each.getsockname()[1]):
-                ours.append(each)
-            else:
-                each.close()
-        if not ours:
-            raise TierFailed("peers: the transport's port is not found, so nobody is kept from it")
-        return Fence(ours)
+        self.fence = _fenced(before, port)
 
     def _start(self, interface: str, port: int) -> Any:
         config = self._nixl.nixlAgentConfig()

@@ -38,10 +38,16 @@ def connects(source: str, target: tuple[str, int]) -> bool:
     return False
 
 
+def skip_unless_it_stands(fence: Fence) -> None:
+    if not fence.stands:
+        pytest.skip("this kernel lets only CAP_NET_ADMIN filter TCP")
+
+
 @pytest.fixture
 def transport() -> Iterator[Transport]:
     pytest.importorskip("nixl_cu12")
     transport = Transport(0, "lo")
+    skip_unless_it_stands(transport.fence)
     yield transport
     transport.close()
 
@@ -118,6 +124,26 @@ def test_a_port_that_cannot_be_fenced_in_is_not_used() -> None:
         Fence([listener.dup()])
 
 
+def test_where_the_kernel_forbids_a_fence_peers_serve_and_say_that_it_is_open(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    pytest.importorskip("nixl_cu12")
+
+    def forbidden(self: Fence) -> None:
+        if self._listeners:
+            raise TierFailed("peers: the port cannot be fenced in: Operation not permitted")
+
+    monkeypatch.setattr(Fence, "_apply", forbidden)
+    transport = Transport(0, "lo")
+    assert not transport.fence.stands
+    transport.fence.admit("fd00::1")
+    transport.fence.dismiss("fd00::1")
+    transport.close()
+    (line,) = caplog.records
+    assert line.message == "only a network policy keeps others from this process's memory"
+    assert "Operation not permitted" in line.__dict__["fields"]["detail"]
+
+
 def test_listeners_are_found_and_connections_are_not() -> None:
     before = listeners()
     with (
@@ -137,6 +163,8 @@ async def test_a_replica_lets_in_who_proved_the_secret_while_he_is_connected(
     asker = await start_asker(replica.address)
     transport = asker.tier._native.transport
     assert transport is not None
+    skip_unless_it_stands(transport.fence)
+    assert asker.value("chiasm_kv_peers_fenced") == 1
     target = ("127.0.0.1", port_of(transport))
     reader, writer = await asyncio.open_connection(OWN, 19200, local_addr=(STRANGER, 0))
     writer.write(wire.encode_hello(bytes(wire.NONCE_BYTES)))
