@@ -145,6 +145,10 @@ class SidecarConfig(MediaLimits):
         description="Dotted identity field -> value that the worker must report.",
     )
     access_log: bool = False
+    revision: str = Field(default="", description="Of this pod; empty outside Kubernetes.")
+    traffic_file: Path | None = Field(
+        default=None, description="The plan by which requests are divided; None: all are ours."
+    )
     tenants: TenantKeys | None = Field(default=None, description="None: everybody may ask.")
     tiers: BlockTiers | None = Field(default=None, description="None: no block service.")
 

@@ -19,6 +19,7 @@ from chiasm_contract.config import Detail, MediaKind
 from chiasm_contract.errors import ClientFault, ErrorBody, InvalidRequest, RequestTooLarge
 from chiasm_contract.fingerprint import SHARED_SCOPE_FP, Digest, Value
 from chiasm_contract.sampling import Sampling
+from chiasm_contract.traffic import TrafficReport
 
 REQUEST_MEDIA_TYPE = "application/x-chiasm-request"
 EVENT_MEDIA_TYPE = "application/x-ndjson"
@@ -252,6 +253,7 @@ class PodState(_Message):
     model_id: str
     identity: IdentityReport | None = None
     tier_faults: tuple[str, ...] = ()
+    traffic: TrafficReport = TrafficReport()
 
 
 def encode_request(head: GenerateHead, files: MediaFiles) -> bytes:

@@ -13,6 +13,13 @@ FINALIZER = f"{GROUP}/finalizer"
 LABEL_OWNER = f"{GROUP}/name"
 LABEL_REVISION = f"{GROUP}/revision"
 ANNOTATION_APPLIED = f"{GROUP}/applied"
+ANNOTATION_TRAFFIC_EPOCH = f"{GROUP}/traffic-epoch"
+ANNOTATION_CANARY_WEIGHT = f"{GROUP}/canary-weight"
+ANNOTATION_CANARY_BY_HEADER = f"{GROUP}/canary-by-header"
+ANNOTATION_CANARY_BY_HEADER_VALUE = f"{GROUP}/canary-by-header-value"
+ANNOTATION_CANARY_BY_COOKIE = f"{GROUP}/canary-by-cookie"
+ANNOTATION_ROLLOUT_ACTION = f"{GROUP}/rollout-action"
+ANNOTATION_RESTARTED_AT = f"{GROUP}/restartedAt"
 LABEL_APP = "app.kubernetes.io/name"
 LABEL_INSTANCE = "app.kubernetes.io/instance"
 LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
@@ -37,6 +44,9 @@ VALKEY_DIR = "/etc/chiasm-valkey"
 VALKEY_PASSWORD_FILE = f"{VALKEY_DIR}/password"
 VALKEY_CA_FILE = f"{VALKEY_DIR}/ca.crt"
 CONFIG_DIR = "/etc/chiasm"
+TRAFFIC_DIR = "/etc/chiasm-traffic"
+TRAFFIC_KEY = "traffic.json"
+TRAFFIC_FILE = f"{TRAFFIC_DIR}/{TRAFFIC_KEY}"
 WORKER_CONFIG_KEY = "worker.json"
 SIDECAR_CONFIG_KEY = "sidecar.json"
 
@@ -48,3 +58,8 @@ BUILTIN_MODELS_DIR = "/opt/chiasm/models"
 MODEL_MOUNT_DIR = "/models"
 
 RUN_AS_ID = 10001
+
+# Set by one sidecar on a request that it hands to another: the revision that must answer it.
+REVISION_HEADER = "x-chiasm-revision"
+# Names a conversation in requests; answers carry it back with the revision that it is pinned to.
+CONVERSATION_HEADER = "x-chiasm-conversation"
