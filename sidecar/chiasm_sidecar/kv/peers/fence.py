@@ -5,8 +5,8 @@ this process, whatever was registered. So the kernel is told to drop what comes 
 anywhere else, by a socket filter. A connection that stands keeps the filter of its beginning.
 Between UCX's first `listen` and the first filter lie some milliseconds.
 
-Some kernels (6.18.44 was seen to) let only CAP_NET_ADMIN filter TCP, which no pod of ours has. There
-the fence is open, says so, and the network policy alone keeps others away.
+Some kernels (6.18.44 was seen to) let only CAP_NET_ADMIN filter TCP, which no pod of ours has.
+There the fence is open, says so, and the network policy alone keeps others away.
 
 Addresses are the kernel's: behind a translation of addresses all who share one are let in. IPv4
 only.
