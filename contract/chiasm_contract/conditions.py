@@ -65,6 +65,7 @@ class Reason(StrEnum):
     PROBE_PICTURE_FAILED = "ProbePictureFailed"
     IDENTITY_MISMATCH = "IdentityMismatch"
     TENANT_KEYS_REFUSED = "TenantKeysRefused"
+    TIER_UNAVAILABLE = "TierUnavailable"
     PODS_REFUSED = "PodsRefused"
     SERVED_NAMESPACE_RETIRED = "ServedNamespaceRetired"
     PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"

@@ -57,8 +57,8 @@ CHILD_KINDS = (
     Kind("PodDisruptionBudget", "policy/v1", "poddisruptionbudgets"),
     Kind("NetworkPolicy", "networking.k8s.io/v1", "networkpolicies"),
 )
-# Of the others there is always one, named like its owner, and it goes with its owner.
-PRUNED_KINDS = frozenset({"ConfigMap", "PodDisruptionBudget"})
+# Of the others there is always one, and it goes with its owner; of Services that without peers.
+PRUNED_KINDS = frozenset({"ConfigMap", "PodDisruptionBudget", "Service"})
 _BY_KIND = {kind.kind: kind for kind in (*CHILD_KINDS, RESOURCE, POD, EVENT)}
 
 # (API group, resource) -> verbs. Applying an object that is not there yet is "create" as well.

@@ -26,6 +26,7 @@ class Images:
 
     worker: str
     sidecar: str
+    sidecar_peers: str  # the sidecar with NIXL, for a resource whose pods read each other's memory
     pull_policy: str = "IfNotPresent"
 
 

@@ -105,7 +105,9 @@ async def running(
         readiness = Readiness(config, worker, instruments, gate)
         held: Callable[[], HeldNamespaces] = HeldNamespaces
         if config.tiers is not None:
-            service = block_service(config.tiers, readiness.admitted_identity, instruments)
+            service = block_service(
+                config.tiers, readiness.admitted_identity, instruments, readiness.lack
+            )
             held = (await stack.enter_async_context(service)).held
         app = create_app(config, worker, readiness, instruments, gate)
         api_server = _server(ClosesWhenDraining(app, readiness), config.request_timeout_seconds)

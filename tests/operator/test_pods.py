@@ -209,8 +209,28 @@ FAILED = "MountVolume.SetUp failed for volume"
             "Secret 'valkey-ca' (spec.tiers.valkey.caSecret.name) has no entry 'ca.crt' "
             "(spec.tiers.valkey.caSecret.key); add it or name another.",
         ),
+        (
+            f'{FAILED} "peers" : secret "catalogue-peers" not found',
+            "Secret 'catalogue-peers' (spec.tiers.peers.secret.name) does not exist in namespace "
+            "'vision'; create it or name another.",
+        ),
+        (
+            f'{FAILED} "peers" : references non-existent secret key: secret',
+            "Secret 'catalogue-peers' (spec.tiers.peers.secret.name) has no entry 'secret' "
+            "(spec.tiers.peers.secret.key); add it or name another.",
+        ),
     ],
-    ids=["keys", "server key", "entry", "password", "both", "password entry", "authority entry"],
+    ids=[
+        "keys",
+        "server key",
+        "entry",
+        "password",
+        "both",
+        "password entry",
+        "authority entry",
+        "peers",
+        "peers entry",
+    ],
 )
 def test_a_secret_that_is_missing_is_named_at_once(
     text: str, words: str, make_target: MakeTarget, make_pod: MakePod

@@ -209,3 +209,34 @@ def test_an_invalid_spec_leaves_pods_and_says_so(healthy: tuple[Target, Observed
     assert done.status["phase"] == "Degraded"
     assert done.status["observedGeneration"] == 2
     assert [event.reason for event in done.events] == [Reason.INVALID_SPEC]
+
+
+def test_pods_that_serve_without_a_tier_are_ready_and_degraded(
+    healthy: tuple[Target, Observed], make_state: MakeState
+) -> None:
+    target, observed = healthy
+    without = make_state(dtype="float32", tier_faults=("peers: no NIXL; use another image",))
+    done = outcome(target, replace(observed, states=dict.fromkeys(observed.states, without)))
+    found = conditions(done)
+    assert found["Ready"] == "True AllReplicasReady"
+    assert found["Degraded"] == "True TierUnavailable"
+    assert done.status["phase"] == "Degraded"
+    assert done.settled, "nothing is under way that should be watched closely"
+    (event,) = [event for event in done.events if event.warning]
+    assert event.message == (
+        "Pod pod-1 serves without a tier of spec.tiers until it is replaced: peers: no NIXL; use "
+        "another image (and 1 more)"
+    )
+
+
+def test_what_keeps_pods_from_serving_is_told_before_what_they_do_without(
+    healthy: tuple[Target, Observed], make_state: MakeState
+) -> None:
+    target, observed = healthy
+    without = make_state(dtype="float32", tier_faults=("peers: no NIXL",))
+    refused = Problem(Reason.CHILD_REFUSED, "Quota.")
+    states = dict.fromkeys(observed.states, without)
+    done = outcome(target, replace(observed, states=states), refused)
+    assert conditions(done)["Ready"] == "False ChildRefused"
+    assert conditions(done)["Degraded"] == "True ChildRefused"
+    assert not done.settled

@@ -31,6 +31,7 @@ from chiasm_contract.api.tiers import Tiers
 from chiasm_contract.api.vision import Vision
 from chiasm_contract.builtin_models import builtin_models
 from chiasm_contract.messages import MEDIA_NAMES
+from chiasm_contract.tiers import PEER_LANDING_BYTES
 
 MAX_NAME_LENGTH = 48
 
@@ -292,8 +293,10 @@ _TIER_FITS_IN_MEMORY = rule(
     "!('memory' in self.resources.sidecar.limits) || "
     "quantity(string(self.resources.sidecar.limits['memory']))"
     ".isGreaterThan(quantity(string(self.tiers.host.maxBytes))"
-    ".add(quantity(string(self.tiers.stagingBytes))))",
-    "must be above tiers.host.maxBytes and tiers.stagingBytes together: both lie in this memory",
+    ".add(quantity(string(self.tiers.stagingBytes)))"
+    f".add(quantity(has(self.tiers.peers) ? '{PEER_LANDING_BYTES}' : '0')))",
+    "must be above tiers.host.maxBytes and tiers.stagingBytes together, and with tiers.peers "
+    f"{PEER_LANDING_BYTES // 2**20} Mi more: all of it lies in this memory",
     field=".resources.sidecar.limits",
 )
 _FILES_FIT_IN_BODY = tuple(

@@ -57,10 +57,11 @@ def rollout_complete(target: Target, observed: Observed) -> bool:
 
 
 def _prunable(live: Manifest, target: Target, observed: Observed) -> bool:
-    """Only of two kinds is there ever one too many: the budget of a single pod, and the ConfigMap
-    of an older revision, which stays while a pod of that revision may still be (re)started."""
+    """Only of three kinds is there ever one too many: the budget of a single pod, the Service of
+    peers that are no longer wanted, and the ConfigMap of an older revision, which stays while a pod
+    of that revision may still be (re)started."""
     if live["kind"] != "ConfigMap":
-        return bool(live["kind"] == "PodDisruptionBudget")
+        return live["kind"] in ("PodDisruptionBudget", "Service")
     in_use = {revision_of(pod) for pod in observed.pods if is_active(pod)}
     return revision_of(live) not in in_use and rollout_complete(target, observed)
 

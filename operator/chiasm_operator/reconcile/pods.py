@@ -52,6 +52,16 @@ def diagnose(
     return next(problems, None)
 
 
+def lacking(pod: Manifest, state: PodState | None) -> Iterator[Problem]:
+    """What a pod that serves does without, although the spec asks for it."""
+    for fault in state.tier_faults if state else ():
+        yield Problem(
+            Reason.TIER_UNAVAILABLE,
+            f"{_name(pod)} serves without a tier of spec.tiers until it is replaced: {fault}",
+            serves=True,
+        )
+
+
 def _name(pod: Manifest) -> str:
     return f"Pod {pod['metadata']['name']}"
 

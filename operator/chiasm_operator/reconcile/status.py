@@ -22,7 +22,7 @@ from chiasm_operator.reconcile import namespaces
 from chiasm_operator.reconcile.children import ChildPlan, rollout_complete
 from chiasm_operator.reconcile.identity import judge
 from chiasm_operator.reconcile.observed import Observed, is_active, is_ready, pods_of
-from chiasm_operator.reconcile.pods import diagnose
+from chiasm_operator.reconcile.pods import diagnose, lacking
 from chiasm_operator.reconcile.problems import Problem
 from chiasm_operator.render import Target
 from chiasm_operator.render.service import url
@@ -91,14 +91,17 @@ def _deployment_problems(target: Target, observed: Observed) -> list[Problem]:
 
 def problems_of(target: Target, observed: Observed) -> tuple[Problem, ...]:
     """Everything wrong with what runs, the most telling first."""
-    found = []
+    found: list[Problem] = []
+    without: list[Problem] = []
     for pod in pods_of(observed, target.revision):
         name = pod["metadata"]["name"]
         events = observed.pod_events.get(name, ())
         problem = diagnose(target, pod, observed.states.get(name), events)
         if problem:
             found.append(problem)
-    return (*found, *_deployment_problems(target, observed))
+        else:
+            without += lacking(pod, observed.states.get(name))
+    return (*found, *_deployment_problems(target, observed), *without)
 
 
 def _ready(counts: _Counts, complete: bool, problem: Problem | None, waiting: bool) -> Finding:
@@ -191,9 +194,11 @@ def outcome(
     if mismatch and not any(item.reason is Reason.IDENTITY_MISMATCH for item in problems):
         problems.append(Problem(verdict.finding.reason, verdict.finding.message))
     tiers = namespaces.judge(target, verdict.latched)
+    problems.sort(key=lambda item: item.serves)
+    in_the_way = [item for item in problems if not item.serves]
     complete = not plan.apply and not plan.waiting and rollout_complete(target, observed)
     findings = (
-        _ready(counts, complete, problems[0] if problems else None, bool(plan.waiting)),
+        _ready(counts, complete, in_the_way[0] if in_the_way else None, bool(plan.waiting)),
         _serving(counts),
         _progressing(target, complete, problems),
         _degraded(problems),
@@ -216,7 +221,7 @@ def outcome(
         **({"identity": verdict.latched} if verdict.latched else {}),
         "conditions": [condition.to_dict() for condition in conditions],
     }
-    settled = complete and not problems and counts.ready_updated == counts.desired
+    settled = complete and not in_the_way and counts.ready_updated == counts.desired
     return Outcome(status, _events(resource.conditions, conditions), settled)
 
 

@@ -28,6 +28,7 @@ def children(target: Target) -> tuple[Manifest, ...]:
     """Every child that should exist, in the order in which they are applied."""
     budget = disruption_budget.render(target)
     ended = retired.render(target)
+    peers = service.render_peers(target)
     return (
         service_account.render(target),
         configmap.render(target),
@@ -35,6 +36,7 @@ def children(target: Target) -> tuple[Manifest, ...]:
         network_policy.render(target),
         *([budget] if budget else []),
         service.render(target),
+        *([peers] if peers else []),
         deployment.render(target),
     )
 

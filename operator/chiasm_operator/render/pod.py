@@ -90,7 +90,7 @@ def _sidecar(target: Target) -> dict[str, Any]:
     resources = target.spec.resources.sidecar
     return {
         **_container(
-            target, names.SIDECAR_CONTAINER, target.images.sidecar, names.SIDECAR_CONFIG_KEY
+            target, names.SIDECAR_CONTAINER, target.sidecar_image, names.SIDECAR_CONFIG_KEY
         ),
         "restartPolicy": "Always",
         "lifecycle": {"preStop": {"exec": {"command": _DRAIN_SIDECAR}}},

@@ -55,6 +55,7 @@ class OperatorProcess:
             "KUBECONFIG": str(kubeconfig),
             "CHIASM_OPERATOR_WORKER_IMAGE": "example.invalid/worker:1",
             "CHIASM_OPERATOR_SIDECAR_IMAGE": "example.invalid/sidecar:1",
+            "CHIASM_OPERATOR_SIDECAR_PEERS_IMAGE": "example.invalid/sidecar-peers:1",
             "CHIASM_OPERATOR_WATCH_NAMESPACES": namespaces,
             "CHIASM_OPERATOR_HEALTH_HOST": "127.0.0.1",
             "CHIASM_OPERATOR_HEALTH_PORT": str(self.health_port),
