@@ -20,6 +20,7 @@ from chiasm_sidecar.front_door.schema import ChatRequest
 from chiasm_sidecar.metrics import CONTENT_TYPE, Metrics
 from chiasm_sidecar.readiness import Readiness
 from chiasm_sidecar.tenants.gate import Gate
+from chiasm_sidecar.traffic.division import Division
 from chiasm_sidecar.worker_client import WorkerClient
 
 _Handler = TypeVar("_Handler", bound=Callable[..., Awaitable[Response]])
@@ -48,10 +49,11 @@ def create_app(
     readiness: Readiness,
     metrics: Metrics,
     gate: Gate,
+    division: Division,
 ) -> FastAPI:
     """The API that clients of the model use."""
     app = _bare("Chiasm")
-    chat_endpoint = ChatEndpoint(config, worker, readiness, metrics, gate)
+    chat_endpoint = ChatEndpoint(config, worker, readiness, metrics, gate, division)
     created = int(time.time())
 
     @app.post("/v1/chat/completions", openapi_extra=_REQUEST_SCHEMA)
@@ -110,7 +112,9 @@ def create_app(
     return app
 
 
-def create_metrics_app(worker: WorkerClient, readiness: Readiness, metrics: Metrics) -> FastAPI:
+def create_metrics_app(
+    worker: WorkerClient, readiness: Readiness, metrics: Metrics, division: Division
+) -> FastAPI:
     """What Prometheus and the operator read."""
     app = _bare("Chiasm metrics")
 
@@ -125,8 +129,9 @@ def create_metrics_app(worker: WorkerClient, readiness: Readiness, metrics: Metr
 
     @_get(app, "/state")
     async def state() -> Response:
-        """The pod's state and identity."""
-        return Response(readiness.state.model_dump_json(), media_type="application/json")
+        """The pod's state and identity, and what it says of its traffic."""
+        whole = readiness.state.model_copy(update={"traffic": division.report()})
+        return Response(whole.model_dump_json(), media_type="application/json")
 
     return app
 
