@@ -39,6 +39,11 @@ TRAFFIC_SPECS: tuple[MetricSpec, ...] = (
         "Conversations of which this sidecar knows the revision.",
     ),
     MetricSpec(
+        "chiasm_traffic_pins_told_total", "counter", "conversations", "sidecar",
+        "Conversations of which another sidecar was told the revision; dropped: too many waited.",
+        {"outcome": ("told", "failed", "dropped")},
+    ),
+    MetricSpec(
         "chiasm_traffic_shadowed_total", "counter", "requests", "sidecar",
         "Repeatable requests answered by stable and chosen to be asked of the canary too; agreed: "
         "same text, failed: the canary gave no whole answer, dropped: too many were on their way.",

@@ -15,12 +15,16 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from chiasm_sidecar.front_door import faults
+from chiasm_sidecar.front_door.bodies import Bodies
 from chiasm_sidecar.front_door.chat import ChatEndpoint
+from chiasm_sidecar.front_door.client_waits import ClientGone
 from chiasm_sidecar.front_door.schema import ChatRequest
 from chiasm_sidecar.metrics import CONTENT_TYPE, Metrics
 from chiasm_sidecar.readiness import Readiness
 from chiasm_sidecar.tenants.gate import Gate
+from chiasm_sidecar.traffic.counting import CLIENT_CLOSED
 from chiasm_sidecar.traffic.division import Division
+from chiasm_sidecar.traffic.sharing import MAX_MESSAGE_BYTES, PATH, parse_message
 from chiasm_sidecar.worker_client import WorkerClient
 
 _Handler = TypeVar("_Handler", bound=Callable[..., Awaitable[Response]])
@@ -117,6 +121,7 @@ def create_metrics_app(
 ) -> FastAPI:
     """What Prometheus and the operator read."""
     app = _bare("Chiasm metrics")
+    bodies = Bodies(MAX_MESSAGE_BYTES)
 
     @_get(app, "/metrics")
     async def exposition() -> Response:
@@ -132,6 +137,19 @@ def create_metrics_app(
         """The pod's state and identity, and what it says of its traffic."""
         whole = readiness.state.model_copy(update={"traffic": division.report()})
         return Response(whole.model_dump_json(), media_type="application/json")
+
+    @app.post(PATH)
+    async def pins(request: Request) -> Response:
+        """Another sidecar says which revisions conversations are with."""
+        held = bodies.begin()
+        try:
+            body = await held.read(request.receive, request.headers.get("content-length", ""))
+        except ClientGone:
+            return Response(status_code=CLIENT_CLOSED)
+        finally:
+            held.release()
+        division.heard(parse_message(body))
+        return Response(status_code=204)
 
     return app
 

@@ -29,6 +29,7 @@ from chiasm_sidecar.traffic.handover import Handover
 from chiasm_sidecar.traffic.observer import Observed
 from chiasm_sidecar.traffic.routing import Asked, Place, Route, Router
 from chiasm_sidecar.traffic.shadows import Shadow, Shadows, is_repeatable
+from chiasm_sidecar.traffic.sharing import Sharing
 
 log = logging.getLogger("chiasm.sidecar.traffic")
 
@@ -70,6 +71,7 @@ class Division:
         self.router = Router(config.revision, member, self.books)
         self.handover = Handover()
         self.shadows = Shadows(self.handover, metrics, config.request_timeout_seconds)
+        self.sharing = Sharing(self.handover, metrics)
         self._expose()
         self.refresh()
 
@@ -79,6 +81,7 @@ class Division:
 
     async def __aexit__(self, *_: object) -> None:
         await self.shadows.end()
+        await self.sharing.end()
         await self.handover.__aexit__()
 
     @property
@@ -115,12 +118,26 @@ class Division:
         if route is not None and route.reason == "share":
             role = route.role(route.places[0].revision)
             self._metrics.count("chiasm_traffic_new_conversations_total", role=str(role))
+        if route is not None and route.key is not None:
+            # Told at each turn, so that no sidecar forgets what is still talked about.
+            self._tell_canarys(route, route.places[0].revision, [route.key])
         return route
+
+    def heard(self, pins: Mapping[bytes, str]) -> None:
+        """Another sidecar says which revisions conversations are with."""
+        self.router.heard(pins, time.monotonic())
+
+    def _tell_canarys(self, route: Route, revision: str, keys: list[bytes]) -> None:
+        if keys and route.role(revision) == "canary":
+            self.sharing.tell(route.plan.member_addresses, dict.fromkeys(keys, revision))
 
     def begin(self, route: Route, place: Place, modality: str, started: float) -> Given:
         """A request is given to `place`; whoever begins must `reroute` or `end`."""
         if place is not route.places[0]:
-            self.router.moved(route, place.revision, time.monotonic())
+            keys = self.router.moved(route, place.revision, time.monotonic())
+            if keys:
+                pins = dict.fromkeys(keys, place.revision)
+                self.sharing.tell(route.plan.member_addresses, pins)
         return Given(route, place, self.books.begin(place.revision, modality, started))
 
     def reroute(self, given: Given) -> None:
@@ -136,7 +153,9 @@ class Division:
         is_whole = outcome == "answered" and observed.whole
         if is_whole:
             answers = observed.answers()
-            self.router.answered(given.route, given.place.revision, answers, time.monotonic())
+            revision = given.place.revision
+            keys = self.router.answered(given.route, revision, answers, time.monotonic())
+            self._tell_canarys(given.route, revision, keys)
             self._observe(given)
         if shadow is not None and is_whole:
             self.shadows.ask(shadow, observed.answers())

@@ -86,9 +86,7 @@ class Handover:
                     "retry in a moment."
                 )
             yield response
-        except (aiohttp.ClientError, TimeoutError) as error:
-            if isinstance(error, TimeoutError) and not isinstance(error, aiohttp.ClientError):
-                raise  # The caller's own limit.
+        except aiohttp.ClientError as error:
             raise _broken() from error
         finally:
             response.close()

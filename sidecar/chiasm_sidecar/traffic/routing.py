@@ -156,10 +156,13 @@ class Router:
         """Whether this repeatable request is to be asked of the canary too."""
         return plan.canary is not None and plan.mirror > 0 and self._mirrors.draw(plan.mirror)
 
-    def moved(self, route: Route, revision: str, now: float) -> None:
-        """Another revision than the first choice answers: its conversation stays there."""
-        if route.key is not None and self._follows(route):
-            self.pins.pin(route.key, revision, now + route.plan.sticky_seconds)
+    def moved(self, route: Route, revision: str, now: float) -> list[bytes]:
+        """Another revision than the first choice answers: its conversation stays there. Returns the
+        keys that are pinned."""
+        if route.key is None or not self._follows(route):
+            return []
+        self.pins.pin(route.key, revision, now + route.plan.sticky_seconds)
+        return [route.key]
 
     def answered(
         self, route: Route, revision: str, answers: Sequence[str], now: float
@@ -175,13 +178,15 @@ class Router:
                 keys.append(key)
         return keys
 
-    def heard(self, revision: str, keys: Sequence[bytes], now: float) -> None:
-        """Another sidecar pinned these conversations to the canary."""
+    def heard(self, pins: Mapping[bytes, str], now: float) -> None:
+        """Another sidecar pinned these; what is of another pair of revisions is nothing here."""
         plan = self.plan
-        if plan is None or plan.canary is None or plan.canary.revision != revision:
+        if plan is None or plan.canary is None:
             return
-        for key in keys:
-            if self.pins.find(key, now) is None:
+        stable, canary = plan.stable.revision, plan.canary.revision
+        for key, revision in pins.items():
+            moved = revision == stable
+            if moved or (revision == canary and self.pins.find(key, now) != stable):
                 self.pins.pin(key, revision, now + plan.sticky_seconds)
 
     def _follows(self, route: Route) -> bool:

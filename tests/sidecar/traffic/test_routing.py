@@ -302,11 +302,14 @@ def test_files_tell_conversations_apart() -> None:
 def test_pins_of_other_sidecars() -> None:
     made, other = router(plan(share=WHOLE)), router(plan(share=WHOLE))
     keys = made.answered(taken(made, asked()), CANARY, ["A disc."], 0)
-    other.heard("v1-other", keys, 0)
+    other.heard(dict.fromkeys(keys, "v1-other"), 0)
     assert to(other, asked(later())) == (STABLE, "lost")
     other = router(plan(share=WHOLE))
-    other.heard(CANARY, keys, 0)
+    other.heard(dict.fromkeys(keys, CANARY), 0)
     assert to(other, asked(later())) == (CANARY, "pin")
+    other.heard(dict.fromkeys(keys, STABLE), 0)
+    other.heard(dict.fromkeys(keys, CANARY), 0)
+    assert to(other, asked(later())) == (STABLE, "pin"), "who was moved does not come back"
 
 
 def test_mirrors_exactly_its_share() -> None:
