@@ -26,6 +26,8 @@ _KEEPALIVE_SECONDS = 30.0
 # A pod that has gone without a word answers no connection.
 _CONNECT_SECONDS = 2.0
 _RETRY_AFTER_SECONDS = 2
+# A Service chooses a pod for each connection: pods that are new get requests only by new ones.
+_REQUESTS_OF_A_CONNECTION = 16
 _PASSED_HEADERS = (
     "authorization", "content-type", "accept", "user-agent", "traceparent", "tracestate", "baggage",
 )  # fmt: skip
@@ -47,6 +49,7 @@ class Handover:
 
     def __init__(self) -> None:
         self._session: aiohttp.ClientSession | None = None
+        self._num_sent = 0
 
     async def __aenter__(self) -> Handover:
         self._session = aiohttp.ClientSession(
@@ -97,6 +100,9 @@ class Handover:
         """Send one request; once more when a pooled connection had died under us."""
         sent = {name: headers[name] for name in _PASSED_HEADERS if name in headers}
         sent |= {"x-request-id": headers["x-request-id"], REVISION_HEADER: place.revision}
+        self._num_sent += 1
+        if self._num_sent % _REQUESTS_OF_A_CONNECTION == 0:
+            sent["connection"] = "close"
         for attempt in (0, 1):
             try:
                 return await self.pool.post(

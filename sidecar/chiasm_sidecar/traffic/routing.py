@@ -71,6 +71,17 @@ class Route:
         return None if self.name is None else conversations.header_of(self.name, revision)
 
 
+@dataclass(frozen=True)
+class _Turn:
+    """What one request says of its conversation."""
+
+    name: str | None
+    said: str | None = None  # the revision that an answer named
+    key: bytes | None = None  # what its pin is found by
+    opening: bytes | None = None  # of a first turn, which has no key before its answer
+    is_later: bool = False
+
+
 class Router:
     """The decisions of one sidecar of revision `own`, whose pod is called `member`."""
 
@@ -106,44 +117,25 @@ class Router:
         header = asked.headers.get(CONVERSATION_HEADER)
         name, said = (None, None) if header is None else conversations.parse_header(header)
         if plan.canary is None:
-            return self._to(plan, plan.stable, "only", name)
-        chosen = _override(plan, asked.headers)
-        if not plan.sticky:
-            if chosen is not None:
-                return self._to(plan, chosen, "override", name)
-            return self._to(plan, self._draw(plan, plan.canary), "share", name)
-        opening, key, later = None, None, said is not None
-        if name is not None:
-            key = conversations.key_of_name(asked.scope_fp, name)
-            later = later or conversations.has_answer(asked.messages)
-        else:
-            opening = conversations.opening_of(asked.scope_fp, asked.messages, asked.files)
-            if conversations.has_answer(asked.messages):
-                answer = conversations.first_answer(asked.messages)
-                key, opening, later = conversations.key_of_content(opening, answer), None, True
-        version, reason = self._choose(plan, plan.canary, chosen, key, said, later, now)
-        if key is not None:
-            self.pins.pin(key, version.revision, now + plan.sticky_seconds)
-        return self._to(plan, version, reason, name or asked.fresh_name, key, opening)
+            return self._to(plan, plan.stable, "only", _Turn(name))
+        turn = _turn(asked, name, said) if plan.sticky else _Turn(name)
+        version, reason = self._choose(plan, plan.canary, asked, turn, now)
+        if turn.key is not None:
+            self.pins.pin(turn.key, version.revision, now + plan.sticky_seconds)
+        return self._to(plan, version, reason, turn)
 
     def _choose(
-        self,
-        plan: TrafficPlan,
-        canary: Version,
-        chosen: Version | None,
-        key: bytes | None,
-        said: str | None,
-        later: bool,
-        now: float,
+        self, plan: TrafficPlan, canary: Version, asked: Asked, turn: _Turn, now: float
     ) -> tuple[Version, Reason]:
+        chosen = _override(plan, asked.headers)
         if chosen is not None:
             return chosen, "override"
-        remembered = None if key is None else self.pins.find(key, now)
-        known = {said, remembered} & {plan.stable.revision, canary.revision}
+        remembered = None if turn.key is None else self.pins.find(turn.key, now)
+        known = {turn.said, remembered} & {plan.stable.revision, canary.revision}
         if known:
             pinned = plan.stable if plan.stable.revision in known else canary
             return _soften(plan, canary, pinned), "pin"
-        if later:
+        if turn.is_later:
             return plan.stable, "lost"
         return self._draw(plan, canary), "share"
 
@@ -193,16 +185,9 @@ class Router:
         """Whether the pair that a route was made for is still the plan's."""
         return self.plan is not None and _same_pair(self.plan, route.plan)
 
-    def _to(
-        self,
-        plan: TrafficPlan,
-        version: Version,
-        reason: Reason,
-        name: str | None,
-        key: bytes | None = None,
-        opening: bytes | None = None,
-    ) -> Route:
-        return Route(plan, tuple(self._places(plan, version)), reason, name, key, opening)
+    def _to(self, plan: TrafficPlan, version: Version, reason: Reason, turn: _Turn) -> Route:
+        places = tuple(self._places(plan, version))
+        return Route(plan, places, reason, turn.name, turn.key, turn.opening)
 
     def _places(self, plan: TrafficPlan, first: Version) -> Iterator[Place]:
         canary = None if plan.canary is None else plan.canary.revision
@@ -213,6 +198,18 @@ class Router:
                 return
         if self._own != canary:  # Of neither revision: a pod that will go answers before nobody.
             yield Place(self._own, None)
+
+
+def _turn(asked: Asked, name: str | None, said: str | None) -> _Turn:
+    later = conversations.has_answer(asked.messages)
+    if name is not None:
+        key = conversations.key_of_name(asked.scope_fp, name)
+        return _Turn(name, said, key, is_later=later or said is not None)
+    opening = conversations.opening_of(asked.scope_fp, asked.messages, asked.files)
+    if not later:
+        return _Turn(asked.fresh_name, opening=opening)
+    key = conversations.key_of_content(opening, conversations.first_answer(asked.messages))
+    return _Turn(asked.fresh_name, key=key, is_later=True)
 
 
 def _same_pair(one: TrafficPlan, other: TrafficPlan) -> bool:

@@ -187,6 +187,14 @@ async def test_stable_answers_for_a_canary_that_says_nothing(
     assert await pod.metric(f"chiasm_traffic_requests_total{{{labels}}}") == 1
 
 
+async def test_a_request_that_comes_back_goes_no_further(fleet: Fleet) -> None:
+    ourselves = fleet.versions()[0].model_copy(update={"revision": CANARY})
+    await fleet.follow(share=WHOLE, canary=ourselves)
+    assert (await say(fleet.stable[0]))[0] == STABLE
+    counts = await fleet.counts(CANARY)
+    assert (counts.requests, counts.rerouted) == (1, 1)
+
+
 async def test_an_answer_that_is_not_streamed_is_never_cut(fleet: Fleet) -> None:
     fleet.canary[0].worker.answer = (ANSWER[0], cut)
     await fleet.follow(share=WHOLE)
