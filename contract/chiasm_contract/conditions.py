@@ -21,6 +21,7 @@ class ConditionType(StrEnum):
     PROGRESSING = "Progressing"
     DEGRADED = "Degraded"
     IDENTITY_VERIFIED = "IdentityVerified"
+    TIERS_USABLE = "TiersUsable"
 
 
 class Phase(StrEnum):
@@ -41,6 +42,7 @@ class Reason(StrEnum):
     ROLLOUT_COMPLETE = "RolloutComplete"
     AS_EXPECTED = "AsExpected"
     IDENTITY_CONFIRMED = "IdentityConfirmed"
+    NAMESPACE_OPEN = "NamespaceOpen"
     SCALED_TO_ZERO = "ScaledToZero"
     # Under way
     ROLLOUT_IN_PROGRESS = "RolloutInProgress"
@@ -64,6 +66,7 @@ class Reason(StrEnum):
     IDENTITY_MISMATCH = "IdentityMismatch"
     TENANT_KEYS_REFUSED = "TenantKeysRefused"
     PODS_REFUSED = "PodsRefused"
+    SERVED_NAMESPACE_RETIRED = "ServedNamespaceRetired"
     PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"
 
 

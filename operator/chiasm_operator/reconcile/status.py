@@ -18,6 +18,7 @@ from chiasm_contract.conditions import (
     transitions,
 )
 
+from chiasm_operator.reconcile import namespaces
 from chiasm_operator.reconcile.children import ChildPlan, rollout_complete
 from chiasm_operator.reconcile.identity import judge
 from chiasm_operator.reconcile.observed import Observed, is_active, is_ready, pods_of
@@ -170,8 +171,9 @@ def _events(previous: Sequence[Condition], current: Sequence[Condition]) -> tupl
         reason = Reason(condition.reason)
         wrong = condition.type == ConditionType.DEGRADED and condition.status == Truth.TRUE
         stopped = condition.type == ConditionType.SERVING and condition.status == Truth.FALSE
+        useless = reason is Reason.SERVED_NAMESPACE_RETIRED
         started = reason is Reason.ROLLOUT_IN_PROGRESS
-        if wrong or (stopped and previous and reason is Reason.NO_READY_PODS):
+        if wrong or useless or (stopped and previous and reason is Reason.NO_READY_PODS):
             events[reason] = Event(True, reason, condition.message)
         elif reason in _ANNOUNCED or (started and condition.type == ConditionType.PROGRESSING):
             events.setdefault(reason, Event(False, reason, condition.message))
@@ -188,6 +190,7 @@ def outcome(
     mismatch = verdict.finding.status is Truth.FALSE
     if mismatch and not any(item.reason is Reason.IDENTITY_MISMATCH for item in problems):
         problems.append(Problem(verdict.finding.reason, verdict.finding.message))
+    tiers = namespaces.judge(target, verdict.latched)
     complete = not plan.apply and not plan.waiting and rollout_complete(target, observed)
     findings = (
         _ready(counts, complete, problems[0] if problems else None, bool(plan.waiting)),
@@ -195,6 +198,7 @@ def outcome(
         _progressing(target, complete, problems),
         _degraded(problems),
         verdict.finding,
+        *([tiers] if tiers else []),
     )
     resource = target.resource
     conditions = merge(resource.conditions, findings, now, resource.generation)

@@ -11,6 +11,7 @@ from chiasm_operator.render import (
     deployment,
     disruption_budget,
     network_policy,
+    retired,
     service,
     service_account,
     tenants,
@@ -26,9 +27,11 @@ __all__ = ["SecretUse", "Target", "children", "secret_uses"]
 def children(target: Target) -> tuple[Manifest, ...]:
     """Every child that should exist, in the order in which they are applied."""
     budget = disruption_budget.render(target)
+    ended = retired.render(target)
     return (
         service_account.render(target),
         configmap.render(target),
+        *([ended] if ended else []),
         network_policy.render(target),
         *([budget] if budget else []),
         service.render(target),

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from chiasm_contract.config import SidecarConfig
 from chiasm_contract.errors import ChiasmError, UnknownModel
+from chiasm_contract.messages import HeldNamespaces
 from fastapi import FastAPI, Request
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
@@ -117,9 +118,13 @@ def create_app(
 
 
 def create_metrics_app(
-    worker: WorkerClient, readiness: Readiness, metrics: Metrics, division: Division
+    worker: WorkerClient,
+    readiness: Readiness,
+    metrics: Metrics,
+    division: Division,
+    held: Callable[[], HeldNamespaces],
 ) -> FastAPI:
-    """What Prometheus and the operator read."""
+    """What Prometheus, the operator, other sidecars and `chiasm namespaces` read."""
     app = _bare("Chiasm metrics")
     bodies = Bodies(MAX_MESSAGE_BYTES)
 
@@ -141,15 +146,20 @@ def create_metrics_app(
     @app.post(PATH)
     async def pins(request: Request) -> Response:
         """Another sidecar says which revisions conversations are with."""
-        held = bodies.begin()
+        message = bodies.begin()
         try:
-            body = await held.read(request.receive, request.headers.get("content-length", ""))
+            body = await message.read(request.receive, request.headers.get("content-length", ""))
         except ClientGone:
             return Response(status_code=CLIENT_CLOSED)
         finally:
-            held.release()
+            message.release()
         division.heard(parse_message(body))
         return Response(status_code=204)
+
+    @_get(app, "/namespaces")
+    async def namespaces() -> Response:
+        """What this pod's tiers hold, by digests."""
+        return Response(held().model_dump_json(), media_type="application/json")
 
     return app
 
