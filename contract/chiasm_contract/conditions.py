@@ -21,6 +21,7 @@ class ConditionType(StrEnum):
     PROGRESSING = "Progressing"
     DEGRADED = "Degraded"
     IDENTITY_VERIFIED = "IdentityVerified"
+    AUTOSCALED = "Autoscaled"
 
 
 class Phase(StrEnum):
@@ -42,6 +43,7 @@ class Reason(StrEnum):
     AS_EXPECTED = "AsExpected"
     IDENTITY_CONFIRMED = "IdentityConfirmed"
     SCALED_TO_ZERO = "ScaledToZero"
+    AUTOSCALER_ACTIVE = "AutoscalerActive"
     # Under way
     ROLLOUT_IN_PROGRESS = "RolloutInProgress"
     WAITING_FOR_CLEANUP = "WaitingForCleanup"
@@ -52,6 +54,10 @@ class Reason(StrEnum):
     INVALID_SPEC = "InvalidSpec"
     NAME_TAKEN = "NameTaken"
     CHILD_REFUSED = "ChildRefused"
+    IMMUTABLE_FIELD = "ImmutableField"
+    KEDA_NOT_INSTALLED = "KedaNotInstalled"
+    AUTOSCALER_INACTIVE = "AutoscalerInactive"
+    REPLICAS_CONTESTED = "ReplicasContested"
     IMAGE_PULL_FAILED = "ImagePullFailed"
     VOLUME_NOT_MOUNTED = "VolumeNotMounted"
     CLAIM_NOT_FOUND = "ClaimNotFound"
@@ -64,6 +70,8 @@ class Reason(StrEnum):
     IDENTITY_MISMATCH = "IdentityMismatch"
     TENANT_KEYS_REFUSED = "TenantKeysRefused"
     PODS_REFUSED = "PodsRefused"
+    PODS_REFUSED_BY_WEBHOOK = "PodRefusedByWebhook"
+    QUOTA_EXCEEDED = "QuotaExceeded"
     PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"
 
 

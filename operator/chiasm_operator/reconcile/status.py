@@ -18,7 +18,9 @@ from chiasm_contract.conditions import (
     transitions,
 )
 
+from chiasm_operator.reconcile import autoscaling
 from chiasm_operator.reconcile.children import ChildPlan, rollout_complete
+from chiasm_operator.reconcile.diagnosis import refusals
 from chiasm_operator.reconcile.identity import judge
 from chiasm_operator.reconcile.observed import Observed, is_active, is_ready, pods_of
 from chiasm_operator.reconcile.pods import diagnose
@@ -75,7 +77,7 @@ def _deployment_problems(target: Target, observed: Observed) -> list[Problem]:
     for item in live.get("status", {}).get("conditions", ()) if live else ():
         text = item.get("message", "")
         if item["type"] == "ReplicaFailure" and item["status"] == "True":
-            problems.append(Problem(Reason.PODS_REFUSED, f"Pods cannot be created: {text}"))
+            problems.append(refusals.pods(text))
         if item["type"] == "Progressing" and item.get("reason") == "ProgressDeadlineExceeded":
             seconds = target.spec.rollout.progress_deadline_seconds
             problems.append(
@@ -179,12 +181,12 @@ def _events(previous: Sequence[Condition], current: Sequence[Condition]) -> tupl
 
 
 def outcome(
-    target: Target, observed: Observed, plan: ChildPlan, refusals: Sequence[Problem], now: str
+    target: Target, observed: Observed, plan: ChildPlan, refused: Sequence[Problem], now: str
 ) -> Outcome:
-    """The status after a pass that did `plan`, of which `refusals` did not succeed."""
+    """The status after a pass that did `plan`, of which `refused` did not succeed."""
     counts = _counts(target, observed)
     verdict = judge(target, observed)
-    problems = [*plan.problems, *refusals, *problems_of(target, observed)]
+    problems = [*plan.problems, *refused, *problems_of(target, observed)]
     mismatch = verdict.finding.status is Truth.FALSE
     if mismatch and not any(item.reason is Reason.IDENTITY_MISMATCH for item in problems):
         problems.append(Problem(verdict.finding.reason, verdict.finding.message))
@@ -195,6 +197,7 @@ def outcome(
         _progressing(target, complete, problems),
         _degraded(problems),
         verdict.finding,
+        *filter(None, (autoscaling.judge(target, observed),)),
     )
     resource = target.resource
     conditions = merge(resource.conditions, findings, now, resource.generation)

@@ -7,6 +7,7 @@ exactly the fields that the operator owns under server-side apply.
 from __future__ import annotations
 
 from chiasm_operator.render import (
+    autoscaler,
     configmap,
     deployment,
     disruption_budget,
@@ -26,6 +27,7 @@ __all__ = ["SecretUse", "Target", "children", "secret_uses"]
 def children(target: Target) -> tuple[Manifest, ...]:
     """Every child that should exist, in the order in which they are applied."""
     budget = disruption_budget.render(target)
+    scaler = autoscaler.render(target)
     return (
         service_account.render(target),
         configmap.render(target),
@@ -33,6 +35,7 @@ def children(target: Target) -> tuple[Manifest, ...]:
         *([budget] if budget else []),
         service.render(target),
         deployment.render(target),
+        *([scaler] if scaler else []),
     )
 
 

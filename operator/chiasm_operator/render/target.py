@@ -27,6 +27,7 @@ REVISION_VERSION = "v1"
 
 _NOT_SERVING: Any = {
     "replicas": True,
+    "autoscaling": True,
     "rollout": {"max_surge", "max_unavailable", "progress_deadline_seconds"},
 }
 
