@@ -20,7 +20,7 @@ from chiasm_contract.conditions import (
 
 from chiasm_operator.reconcile import autoscaling
 from chiasm_operator.reconcile.children import ChildPlan, rollout_complete
-from chiasm_operator.reconcile.diagnosis import refusals
+from chiasm_operator.reconcile.diagnosis import departures, refusals
 from chiasm_operator.reconcile.identity import judge
 from chiasm_operator.reconcile.observed import Observed, is_active, is_ready, pods_of
 from chiasm_operator.reconcile.pods import diagnose
@@ -90,15 +90,19 @@ def _deployment_problems(target: Target, observed: Observed) -> list[Problem]:
     return problems
 
 
-def problems_of(target: Target, observed: Observed) -> tuple[Problem, ...]:
+def problems_of(target: Target, observed: Observed, now: str) -> tuple[Problem, ...]:
     """Everything wrong with what runs, the most telling first."""
     found = []
-    for pod in pods_of(observed, target.revision):
+    current = pods_of(observed, target.revision)
+    for pod in current:
         name = pod["metadata"]["name"]
         events = observed.pod_events.get(name, ())
-        problem = diagnose(target, pod, observed.states.get(name), events)
+        problem = diagnose(target, pod, observed.states.get(name), events, now)
         if problem:
             found.append(problem)
+    if sum(map(is_ready, current)) < target.spec.replicas:
+        gone = [pod for pod in observed.pods if not is_active(pod)]
+        found += departures.departed(gone, now)
     return (*found, *_deployment_problems(target, observed))
 
 
@@ -186,7 +190,7 @@ def outcome(
     """The status after a pass that did `plan`, of which `refused` did not succeed."""
     counts = _counts(target, observed)
     verdict = judge(target, observed)
-    problems = [*plan.problems, *refused, *problems_of(target, observed)]
+    problems = [*plan.problems, *refused, *problems_of(target, observed, now)]
     mismatch = verdict.finding.status is Truth.FALSE
     if mismatch and not any(item.reason is Reason.IDENTITY_MISMATCH for item in problems):
         problems.append(Problem(verdict.finding.reason, verdict.finding.message))

@@ -80,6 +80,7 @@ def child(kind: str, name: str, status: int, text: str) -> Problem:
         return Problem(
             Reason.IMMUTABLE_FIELD,
             f"{kind} {name!r} has a field that Kubernetes lets nobody change: {_sentence(text)}. "
-            f"Delete it (kubectl delete {kind.lower()} {name}); it is made anew at once.",
+            f"Delete it (kubectl delete {kind.lower()} {name}); it is made anew at once. What it "
+            "owns goes with it.",
         )
     return Problem(Reason.CHILD_REFUSED, f"{kind} {name!r} was refused: {text}")
