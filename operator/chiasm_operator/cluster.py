@@ -228,6 +228,7 @@ class Cluster:
             body=manifest,
             content_type=_APPLY,
         )
+        self._unknown_until.pop(manifest["kind"], None)
 
     async def delete(self, kind: str, namespace: str, name: str) -> None:
         """Delete a child; none there is no fault."""
