@@ -22,6 +22,7 @@ class ConditionType(StrEnum):
     DEGRADED = "Degraded"
     IDENTITY_VERIFIED = "IdentityVerified"
     AUTOSCALED = "Autoscaled"
+    TIERS_USABLE = "TiersUsable"
 
 
 class Phase(StrEnum):
@@ -42,6 +43,7 @@ class Reason(StrEnum):
     ROLLOUT_COMPLETE = "RolloutComplete"
     AS_EXPECTED = "AsExpected"
     IDENTITY_CONFIRMED = "IdentityConfirmed"
+    NAMESPACE_OPEN = "NamespaceOpen"
     SCALED_TO_ZERO = "ScaledToZero"
     AUTOSCALER_ACTIVE = "AutoscalerActive"
     # Under way
@@ -81,6 +83,7 @@ class Reason(StrEnum):
     PODS_REFUSED = "PodsRefused"
     PODS_REFUSED_BY_WEBHOOK = "PodRefusedByWebhook"
     QUOTA_EXCEEDED = "QuotaExceeded"
+    SERVED_NAMESPACE_RETIRED = "ServedNamespaceRetired"
     PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"
 
 

@@ -310,7 +310,7 @@ def test_bounds_and_retirements_reach_the_sidecar(make_target: Callable[..., Tar
     assert tiers.valkey is not None
     assert tiers.valkey.max_bytes == 40 * 2**30
     assert tiers.namespace_share == 0.5
-    assert tiers.retired == ("0123456789abcdef",)
+    assert tiers.retired_path == Path("/etc/chiasm-namespaces/retired")
 
 
 def test_a_single_pod_has_no_disruption_budget(make_target: Callable[..., Target]) -> None:

@@ -18,7 +18,7 @@ from chiasm_contract.conditions import (
     transitions,
 )
 
-from chiasm_operator.reconcile import autoscaling
+from chiasm_operator.reconcile import autoscaling, namespaces
 from chiasm_operator.reconcile.children import ChildPlan, rollout_complete
 from chiasm_operator.reconcile.diagnosis import departures, refusals
 from chiasm_operator.reconcile.identity import judge
@@ -176,8 +176,9 @@ def _events(previous: Sequence[Condition], current: Sequence[Condition]) -> tupl
         reason = Reason(condition.reason)
         wrong = condition.type == ConditionType.DEGRADED and condition.status == Truth.TRUE
         stopped = condition.type == ConditionType.SERVING and condition.status == Truth.FALSE
+        useless = reason is Reason.SERVED_NAMESPACE_RETIRED
         started = reason is Reason.ROLLOUT_IN_PROGRESS
-        if wrong or (stopped and previous and reason is Reason.NO_READY_PODS):
+        if wrong or useless or (stopped and previous and reason is Reason.NO_READY_PODS):
             events[reason] = Event(True, reason, condition.message)
         elif reason in _ANNOUNCED or (started and condition.type == ConditionType.PROGRESSING):
             events.setdefault(reason, Event(False, reason, condition.message))
@@ -194,6 +195,7 @@ def outcome(
     mismatch = verdict.finding.status is Truth.FALSE
     if mismatch and not any(item.reason is Reason.IDENTITY_MISMATCH for item in problems):
         problems.append(Problem(verdict.finding.reason, verdict.finding.message))
+    tiers = namespaces.judge(target, verdict.latched)
     complete = not plan.apply and not plan.waiting and rollout_complete(target, observed)
     findings = (
         _ready(counts, complete, problems[0] if problems else None, bool(plan.waiting)),
@@ -202,6 +204,7 @@ def outcome(
         _degraded(problems),
         verdict.finding,
         *filter(None, (autoscaling.judge(target, observed),)),
+        *([tiers] if tiers else []),
     )
     resource = target.resource
     conditions = merge(resource.conditions, findings, now, resource.generation)

@@ -12,6 +12,7 @@ from chiasm_operator.render import (
     deployment,
     disruption_budget,
     network_policy,
+    retired,
     service,
     service_account,
     tenants,
@@ -28,9 +29,11 @@ def children(target: Target) -> tuple[Manifest, ...]:
     """Every child that should exist, in the order in which they are applied."""
     budget = disruption_budget.render(target)
     scaler = autoscaler.render(target)
+    ended = retired.render(target)
     return (
         service_account.render(target),
         configmap.render(target),
+        *([ended] if ended else []),
         network_policy.render(target),
         *([budget] if budget else []),
         service.render(target),

@@ -13,7 +13,7 @@ from typing import Any
 
 from chiasm_contract import names, quantity
 
-from chiasm_operator.render import placement, tenants
+from chiasm_operator.render import placement, retired, tenants
 from chiasm_operator.render.target import Target
 from chiasm_operator.render.tiers import tier_mounts, tier_volumes
 
@@ -38,7 +38,7 @@ def _volumes(target: Target) -> list[dict[str, Any]]:
     if source.image:
         image = {"reference": source.image.reference, "pullPolicy": source.image.pull_policy}
         volumes.append({"name": _MODEL, "image": image})
-    return volumes + tier_volumes(target) + tenants.volumes(target)
+    return volumes + tier_volumes(target) + retired.volumes(target) + tenants.volumes(target)
 
 
 def _run_volume(target: Target) -> dict[str, Any]:
@@ -107,7 +107,12 @@ def _sidecar(target: Target) -> dict[str, Any]:
             "/health", periodSeconds=10, timeoutSeconds=5, failureThreshold=6
         ),
         "resources": {"requests": resources.requests, "limits": resources.limits},
-        "volumeMounts": _mounts(target, model=False) + tier_mounts(target) + tenants.mounts(target),
+        "volumeMounts": [
+            *_mounts(target, model=False),
+            *tier_mounts(target),
+            *retired.mounts(target),
+            *tenants.mounts(target),
+        ],
     }
 
 

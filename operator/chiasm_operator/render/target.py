@@ -1,7 +1,8 @@
 """What every renderer gets: the resource, its spec, the images, and the revision they make.
 
 The revision names what is served. It changes exactly when pods must change: it hashes the
-spec without what the Deployment alone handles (replicas, surge), fields at their defaults left
+spec without what the Deployment alone handles (replicas, surge) and what running pods are told
+(retired namespaces), fields at their defaults left
 out, so that a newer operator with more fields restarts nothing, and what is known of a built-in
 model, so that other weights under the same name never meet pods of the old ones.
 """
@@ -28,6 +29,7 @@ REVISION_VERSION = "v1"
 _NOT_SERVING: Any = {
     "replicas": True,
     "autoscaling": True,
+    "tiers": {"retired_namespaces"},
     "rollout": {"max_surge", "max_unavailable", "progress_deadline_seconds"},
 }
 
