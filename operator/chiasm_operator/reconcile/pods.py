@@ -43,6 +43,8 @@ def diagnose(
     target: Target, pod: Manifest, state: PodState | None, events: Sequence[Manifest], now: str
 ) -> Problem | None:
     """The one thing to tell about a pod: None when it is merely starting, or ready to stay."""
+    if is_ready(pod):
+        return next(endings.ended(target, pod, events, now), None)
     problems = chain(
         _device_claim(target, pod, events),
         scheduling.unscheduled(target, pod),
@@ -53,8 +55,6 @@ def diagnose(
         _state(target, pod, state),
         _silent(pod, state, events, now),
     )
-    if is_ready(pod):
-        problems = chain(endings.ended(target, pod, events, now))
     return next(problems, None)
 
 
