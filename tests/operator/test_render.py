@@ -77,6 +77,13 @@ WORDS = {
     "spec.model.source.image.pullPolicy": "Never",
     "spec.podTemplate.tolerations.0.operator": "Exists",
     "spec.podTemplate.tolerations.0.effect": "NoSchedule",
+    "spec.podTemplate.topologySpreadConstraints.0.whenUnsatisfiable": "ScheduleAnyway",
+    "spec.podTemplate.topologySpreadConstraints.0.nodeAffinityPolicy": "Honor",
+    "spec.podTemplate.topologySpreadConstraints.0.nodeTaintsPolicy": "Honor",
+    "spec.autoscaling.hpa.podMetrics.0.averageValue": "5",
+    "spec.autoscaling.keda.prometheus.0.threshold": "9",
+    "spec.autoscaling.keda.prometheus.0.activationThreshold": "1500m",
+    "spec.autoscaling.keda.prometheus.0.authentication.mode": "tls",
     "spec.engine.blockSize": 64,
     "spec.model.vision.compression": 8,
     "spec.model.vision.compressionMethod": "salient",
@@ -118,6 +125,10 @@ def another(value: Any, name: str) -> Any:
 def base_of(path: tuple[str | int, ...]) -> str:
     if path[:3] == ("model", "source", "path"):
         return "claim"
+    if path == ("replicas",):
+        return "minimal"
+    if path[:2] == ("autoscaling", "keda") or path[-1] == "claimTemplateName":
+        return "autoscaled"
     # With a name of its own, a GPU's kind does not show.
     return "claim" if path == ("resources", "device", "type") else "complete"
 
@@ -166,7 +177,7 @@ def test_the_builtin_source_has_an_effect(make_target: Callable[..., Target]) ->
 # --- what pods look like ---
 
 
-@pytest.mark.parametrize("name", ["minimal", "complete", "claim"])
+@pytest.mark.parametrize("name", ["minimal", "complete", "claim", "autoscaled"])
 def test_configs_are_what_the_parts_read(name: str, make_target: Callable[..., Target]) -> None:
     data = child(make_target(name), "ConfigMap")["data"]
     worker = WorkerConfig.model_validate_json(data["worker.json"])
@@ -176,7 +187,7 @@ def test_configs_are_what_the_parts_read(name: str, make_target: Callable[..., T
     assert worker.socket_path == sidecar.worker_socket
 
 
-@pytest.mark.parametrize("name", ["minimal", "complete", "claim"])
+@pytest.mark.parametrize("name", ["minimal", "complete", "claim", "autoscaled"])
 def test_pods_are_locked_down(name: str, make_target: Callable[..., Target]) -> None:
     spec = pod_spec(make_target(name))
     assert spec["securityContext"]["runAsNonRoot"] is True

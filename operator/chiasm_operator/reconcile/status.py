@@ -18,8 +18,9 @@ from chiasm_contract.conditions import (
     transitions,
 )
 
-from chiasm_operator.reconcile import namespaces
+from chiasm_operator.reconcile import autoscaling, namespaces
 from chiasm_operator.reconcile.children import ChildPlan, rollout_complete
+from chiasm_operator.reconcile.diagnosis import departures, refusals
 from chiasm_operator.reconcile.identity import judge
 from chiasm_operator.reconcile.observed import Observed, is_active, is_ready, pods_of
 from chiasm_operator.reconcile.pods import diagnose, lacking
@@ -76,7 +77,7 @@ def _deployment_problems(target: Target, observed: Observed) -> list[Problem]:
     for item in live.get("status", {}).get("conditions", ()) if live else ():
         text = item.get("message", "")
         if item["type"] == "ReplicaFailure" and item["status"] == "True":
-            problems.append(Problem(Reason.PODS_REFUSED, f"Pods cannot be created: {text}"))
+            problems.append(refusals.pods(text))
         if item["type"] == "Progressing" and item.get("reason") == "ProgressDeadlineExceeded":
             seconds = target.spec.rollout.progress_deadline_seconds
             problems.append(
@@ -89,18 +90,22 @@ def _deployment_problems(target: Target, observed: Observed) -> list[Problem]:
     return problems
 
 
-def problems_of(target: Target, observed: Observed) -> tuple[Problem, ...]:
+def problems_of(target: Target, observed: Observed, now: str) -> tuple[Problem, ...]:
     """Everything wrong with what runs, the most telling first."""
     found: list[Problem] = []
     without: list[Problem] = []
-    for pod in pods_of(observed, target.revision):
+    current = pods_of(observed, target.revision)
+    for pod in current:
         name = pod["metadata"]["name"]
         events = observed.pod_events.get(name, ())
-        problem = diagnose(target, pod, observed.states.get(name), events)
+        problem = diagnose(target, pod, observed.states.get(name), events, now)
         if problem:
             found.append(problem)
         else:
             without += lacking(pod, observed.states.get(name))
+    if sum(map(is_ready, current)) < target.spec.replicas:
+        gone = [pod for pod in observed.pods if not is_active(pod)]
+        found += departures.departed(gone, now)
     return (*found, *_deployment_problems(target, observed), *without)
 
 
@@ -184,12 +189,12 @@ def _events(previous: Sequence[Condition], current: Sequence[Condition]) -> tupl
 
 
 def outcome(
-    target: Target, observed: Observed, plan: ChildPlan, refusals: Sequence[Problem], now: str
+    target: Target, observed: Observed, plan: ChildPlan, refused: Sequence[Problem], now: str
 ) -> Outcome:
-    """The status after a pass that did `plan`, of which `refusals` did not succeed."""
+    """The status after a pass that did `plan`, of which `refused` did not succeed."""
     counts = _counts(target, observed)
     verdict = judge(target, observed)
-    problems = [*plan.problems, *refusals, *problems_of(target, observed)]
+    problems = [*plan.problems, *refused, *problems_of(target, observed, now)]
     mismatch = verdict.finding.status is Truth.FALSE
     if mismatch and not any(item.reason is Reason.IDENTITY_MISMATCH for item in problems):
         problems.append(Problem(verdict.finding.reason, verdict.finding.message))
@@ -203,6 +208,7 @@ def outcome(
         _progressing(target, complete, problems),
         _degraded(problems),
         verdict.finding,
+        *filter(None, (autoscaling.judge(target, observed),)),
         *([tiers] if tiers else []),
     )
     resource = target.resource

@@ -7,6 +7,7 @@ exactly the fields that the operator owns under server-side apply.
 from __future__ import annotations
 
 from chiasm_operator.render import (
+    autoscaler,
     configmap,
     deployment,
     disruption_budget,
@@ -27,6 +28,7 @@ __all__ = ["SecretUse", "Target", "children", "secret_uses"]
 def children(target: Target) -> tuple[Manifest, ...]:
     """Every child that should exist, in the order in which they are applied."""
     budget = disruption_budget.render(target)
+    scaler = autoscaler.render(target)
     ended = retired.render(target)
     peers = service.render_peers(target)
     return (
@@ -38,6 +40,7 @@ def children(target: Target) -> tuple[Manifest, ...]:
         service.render(target),
         *([peers] if peers else []),
         deployment.render(target),
+        *([scaler] if scaler else []),
     )
 
 

@@ -28,6 +28,7 @@ REVISION_VERSION = "v1"
 
 _NOT_SERVING: Any = {
     "replicas": True,
+    "autoscaling": True,
     "tiers": {"retired_namespaces"},
     "rollout": {"max_surge", "max_unavailable", "progress_deadline_seconds"},
 }

@@ -29,6 +29,7 @@ CHILDREN = {
     "Deployment": "/apis/apps/v1/namespaces/{}/deployments",
     "PodDisruptionBudget": "/apis/policy/v1/namespaces/{}/poddisruptionbudgets",
     "NetworkPolicy": "/apis/networking.k8s.io/v1/namespaces/{}/networkpolicies",
+    "HorizontalPodAutoscaler": "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers",
 }
 # Pods that stay where the scheduler leaves them: these tests are about objects, not about images.
 NOWHERE = {"nodeSelector": {"chiasm.dev/no-such-node": "true"}}
