@@ -26,6 +26,7 @@ REFINEMENTS: dict[str, dict[str, Any]] = {
     "images.operator.digest": _DIGEST,
     "images.worker.digest": _DIGEST,
     "images.sidecar.digest": _DIGEST,
+    "images.sidecarPeers.digest": _DIGEST,
     "replicas": {"type": "integer", "minimum": 0, "maximum": 10},
     "leaseSeconds": {"type": "integer", "minimum": 3, "maximum": 300},
     "watchNamespaces": _STRINGS,

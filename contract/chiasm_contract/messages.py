@@ -240,14 +240,36 @@ PodReason = Literal[
 
 
 class PodState(_Message):
-    """GET /state of a sidecar: what the operator reads on each pod."""
+    """GET /state of a sidecar: what the operator reads on each pod.
+
+    Attributes:
+        tier_faults: a sentence for each memory tier that was configured and could not be opened;
+            the pod serves without it until its sidecar starts anew.
+    """
 
     ready: bool
     reason: PodReason
     message: str
     model_id: str
     identity: IdentityReport | None = None
+    tier_faults: tuple[str, ...] = ()
     traffic: TrafficReport = TrafficReport()
+
+
+class HeldNamespace(_Message):
+    """What a pod's tiers hold of a retired namespace, or of all tenants of one release."""
+
+    name: str
+    state: Literal["live", "draining", "retired", "swept"]
+    tier_bytes: dict[str, int] = Field(
+        description="Of each tier that counts its own, by name; Valkey's are not counted by pods."
+    )
+
+
+class HeldNamespaces(_Message):
+    """GET /namespaces of a sidecar: what `chiasm namespaces list` shows."""
+
+    namespaces: tuple[HeldNamespace, ...] = ()
 
 
 def encode_request(head: GenerateHead, files: MediaFiles) -> bytes:

@@ -30,6 +30,7 @@ from chiasm_contract.metric_spec import (
     MetricSpec,
     Part,
 )
+from chiasm_contract.traffic_metric_specs import TRAFFIC_SPECS
 from chiasm_contract.worker_metric_specs import WORKER_SPECS
 
 SIDECAR_SPECS: tuple[MetricSpec, ...] = (
@@ -169,6 +170,12 @@ SIDECAR_SPECS: tuple[MetricSpec, ...] = (
         {"tier": KV_TIERS, "state": ("live", "draining", "retired", "swept")},
     ),
     MetricSpec(
+        "chiasm_kv_retired_list_loads_total", "counter", "loads", "sidecar",
+        "Times that the list of retired namespaces was read because it had changed; refused: it "
+        "could not be used, and what it named before stays retired.",
+        {"outcome": ("taken", "refused")},
+    ),
+    MetricSpec(
         "chiasm_kv_engine_generation", "gauge", "generations", "sidecar",
         "The latest generation that the worker has named; it moves before every swap.",
     ),
@@ -218,6 +225,11 @@ SIDECAR_SPECS: tuple[MetricSpec, ...] = (
         "Other replicas whose memory this one can read now.",
     ),
     MetricSpec(
+        "chiasm_kv_peers_fenced", "gauge", "boolean", "sidecar",
+        "1 when the kernel drops what strangers send to the port that memory is read through, 0 "
+        "when only a NetworkPolicy does.",
+    ),
+    MetricSpec(
         "chiasm_kv_peer_failures_total", "counter", "calls", "sidecar",
         "Look-ups and reads at one other replica that failed or took too long.",
     ),
@@ -242,7 +254,7 @@ SIDECAR_SPECS: tuple[MetricSpec, ...] = (
         },
     ),
 )  # fmt: skip
-METRIC_SPECS = SIDECAR_SPECS + WORKER_SPECS
+METRIC_SPECS = SIDECAR_SPECS + TRAFFIC_SPECS + WORKER_SPECS
 
 
 def specs_of(part: Part) -> tuple[MetricSpec, ...]:

@@ -30,6 +30,7 @@ class Kind:
     kind: str
     api_version: str
     plural: str
+    optional: bool = False  # the cluster may not know it
 
     @property
     def group(self) -> str:
@@ -54,9 +55,19 @@ CHILD_KINDS = (
     Kind("PodDisruptionBudget", "policy/v1", "poddisruptionbudgets"),
     Kind("NetworkPolicy", "networking.k8s.io/v1", "networkpolicies"),
 )
-# Of the others there is always one, named like its owner, and it goes with its owner.
-PRUNED_KINDS = frozenset({"ConfigMap", "PodDisruptionBudget"})
-_BY_KIND = {kind.kind: kind for kind in (*CHILD_KINDS, RESOURCE, POD, EVENT)}
+# Made like children, but not watched: their status moves every few seconds, and all that they do
+# reaches the operator as a change of the resource's replicas.
+AUTOSCALER_KINDS = (
+    Kind("HorizontalPodAutoscaler", "autoscaling/v2", "horizontalpodautoscalers"),
+    Kind("ScaledObject", "keda.sh/v1alpha1", "scaledobjects", optional=True),
+)
+# Of the others there is always one, and it goes with its owner; of Services that without peers.
+PRUNED_KINDS = frozenset(
+    {"ConfigMap", "PodDisruptionBudget", "Service", *(kind.kind for kind in AUTOSCALER_KINDS)}
+)
+_BY_KIND = {kind.kind: kind for kind in (*CHILD_KINDS, *AUTOSCALER_KINDS, RESOURCE, POD, EVENT)}
+# A kind that the cluster did not know is not asked for again before this time has gone.
+UNKNOWN_KIND_SECONDS = 60.0
 
 # (API group, resource) -> verbs. Applying an object that is not there yet is "create" as well.
 PERMISSIONS: Mapping[tuple[str, str], tuple[str, ...]] = {
@@ -71,6 +82,10 @@ PERMISSIONS: Mapping[tuple[str, str], tuple[str, ...]] = {
         )
         for kind in CHILD_KINDS
     },
+    **{
+        (kind.group, kind.plural): ("get", "list", "create", "patch", "delete")
+        for kind in AUTOSCALER_KINDS
+    },
     (POD.group, POD.plural): ("list", "watch"),
     (EVENT.group, EVENT.plural): ("list", "create"),
 }
@@ -82,6 +97,7 @@ class Cluster:
     def __init__(self, api: client.ApiClient, fence: Fence) -> None:
         self.api = api
         self.fence = fence
+        self._unknown_until: dict[str, float] = {}  # kind -> when it is worth asking again
 
     @classmethod
     async def connect(cls, fence: Fence) -> Cluster:
@@ -111,6 +127,8 @@ class Cluster:
         body: Manifest | None = None,
         content_type: str = JSON,
     ) -> dict[str, Any]:
+        if method != "GET":
+            self.fence.check()
         return await call(self.api, method, path, query=query, body=body, content_type=content_type)
 
     async def resources(self, namespaces: Sequence[str]) -> list[Manifest]:
@@ -133,13 +151,26 @@ class Cluster:
     async def children(self, namespace: str, owner: str) -> tuple[Manifest, ...]:
         """Every object of the child kinds that carries the owner's label."""
         found = await asyncio.gather(
-            *(self._labelled(kind, namespace, owner) for kind in CHILD_KINDS)
+            *(self._labelled(kind, namespace, owner) for kind in CHILD_KINDS),
+            *(self._labelled_if_known(kind, namespace, owner) for kind in AUTOSCALER_KINDS),
         )
         return tuple(chain.from_iterable(found))
 
     async def pods(self, namespace: str, owner: str) -> tuple[Manifest, ...]:
         """Every pod that carries the owner's label."""
         return tuple(await self._labelled(POD, namespace, owner))
+
+    async def _labelled_if_known(self, kind: Kind, namespace: str, owner: str) -> list[Manifest]:
+        now = asyncio.get_running_loop().time()
+        if now < self._unknown_until.get(kind.kind, 0.0):
+            return []
+        try:
+            return await self._labelled(kind, namespace, owner)
+        except Refused as refused:
+            if refused.status != 404 or not kind.optional:
+                raise
+            self._unknown_until[kind.kind] = now + UNKNOWN_KIND_SECONDS
+            return []
 
     async def _labelled(self, kind: Kind, namespace: str, owner: str) -> list[Manifest]:
         selector = f"{names.LABEL_MANAGED_BY}={names.FIELD_MANAGER},{names.LABEL_OWNER}={owner}"
@@ -174,6 +205,7 @@ class Cluster:
             body=manifest,
             content_type=APPLY,
         )
+        self._unknown_until.pop(manifest["kind"], None)
 
     async def delete(self, kind: str, namespace: str, name: str) -> None:
         """Delete a child; none there is no fault."""

@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from chiasm_contract import names
-from chiasm_contract.conditions import Reason
 
 from chiasm_operator.api import Refused
 from chiasm_operator.cluster import Cluster
 from chiasm_operator.podstate import PodStates
 from chiasm_operator.reconcile import children, status
+from chiasm_operator.reconcile.diagnosis import refusals as why_refused
 from chiasm_operator.reconcile.observed import Observed, is_ready, key_of, pods_of
 from chiasm_operator.reconcile.problems import Problem
 from chiasm_operator.render import Target
@@ -98,8 +98,8 @@ class Pass:
             except Refused as refused:
                 if refused.status in _PASSING and _NOT_IN_SCHEMA not in refused.message:
                     raise
-                text = f"{kind} {name!r} was refused: {refused.message}"
-                refusals.append(Problem(Reason.CHILD_REFUSED, text))
+                problem = why_refused.child(kind, name, refused.status, refused.message)
+                refusals.append(problem)
             else:
                 logger.info("%s/%s: applied %s", resource.namespace, name, kind)
         for kind, name in plan.delete:

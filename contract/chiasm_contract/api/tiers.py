@@ -20,11 +20,9 @@ from chiasm_contract.api.fields import (
     rule,
     rules,
 )
-from chiasm_contract.tiers import Digits16
+from chiasm_contract.tiers import NAMESPACE_PREFIX
 
-NamespacePrefix = Annotated[
-    str, StringConstraints(max_length=50, pattern=f"^{Digits16}(-{Digits16}){{0,2}}$")
-]
+NamespacePrefix = Annotated[str, StringConstraints(max_length=50, pattern=NAMESPACE_PREFIX)]
 
 
 class SecretEntry(ApiModel):
@@ -100,6 +98,21 @@ class ValkeyTier(ApiModel):
     )
 
 
+class PeerTier(ApiModel):
+    """Blocks in the memory of this resource's other pods, read by NIXL; they travel in clear."""
+
+    secret: SecretEntry = Field(
+        description="32 or more random bytes that pods know each other by; changed ones are used "
+        "without a restart."
+    )
+    timeout_milliseconds: int = Field(
+        default=200,
+        ge=1,
+        le=60_000,
+        description="A pod that takes longer is given up, and the block computed again.",
+    )
+
+
 class Tiers(ApiModel):
     """Where cache blocks go beyond the worker's own memory; nearest first.
 
@@ -111,7 +124,8 @@ class Tiers(ApiModel):
             rule(
                 "has(self.host) || has(self.disk) || has(self.valkey)",
                 "set at least one of host, disk and valkey",
-            )
+            ),
+            rule("!has(self.peers) || has(self.host)", "needs host", field=".peers"),
         )
     )
 
@@ -123,6 +137,7 @@ class Tiers(ApiModel):
     )
     host: HostTier | None = None
     disk: DiskTier | None = None
+    peers: PeerTier | None = None
     valkey: ValkeyTier | None = None
     max_namespace_percent: int = Field(
         default=100,
@@ -135,6 +150,7 @@ class Tiers(ApiModel):
         default=(),
         max_length=256,
         description="Namespaces, or their beginnings, that are neither read nor written any more. "
-        "What tiers hold of them is removed for good, whoever writes later. The first 16 hex "
-        "digits of a compute_fp name all that one model made.",
+        "What tiers hold of them is removed for good, whoever writes later; taking an entry out "
+        "brings nothing back. Running pods hear of it, none is restarted. The first 16 hex digits "
+        "of a compute_fp name all that one model made.",
     )

@@ -19,6 +19,7 @@ from chiasm_operator.reconcile.observed import (
 from chiasm_operator.reconcile.ownership import Owner, owner
 from chiasm_operator.reconcile.problems import Problem
 from chiasm_operator.render import Target
+from chiasm_operator.render.autoscaler import HPA, SCALED_OBJECT
 from chiasm_operator.resource import Manifest
 
 
@@ -57,10 +58,11 @@ def rollout_complete(target: Target, observed: Observed) -> bool:
 
 
 def _prunable(live: Manifest, target: Target, observed: Observed) -> bool:
-    """Only of two kinds is there ever one too many: the budget of a single pod, and the ConfigMap
-    of an older revision, which stays while a pod of that revision may still be (re)started."""
+    """Only of these is there ever one too many: the budget of a single pod, an autoscaler or the
+    Service of peers that is no longer asked for, and the ConfigMap of an older revision, which
+    stays while a pod of that revision may still be (re)started."""
     if live["kind"] != "ConfigMap":
-        return bool(live["kind"] == "PodDisruptionBudget")
+        return live["kind"] in {"PodDisruptionBudget", "Service", HPA, SCALED_OBJECT}
     in_use = {revision_of(pod) for pod in observed.pods if is_active(pod)}
     return revision_of(live) not in in_use and rollout_complete(target, observed)
 

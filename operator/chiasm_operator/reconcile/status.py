@@ -18,10 +18,12 @@ from chiasm_contract.conditions import (
     transitions,
 )
 
+from chiasm_operator.reconcile import autoscaling, namespaces
 from chiasm_operator.reconcile.children import ChildPlan, rollout_complete
+from chiasm_operator.reconcile.diagnosis import departures, refusals
 from chiasm_operator.reconcile.identity import judge
 from chiasm_operator.reconcile.observed import Observed, is_active, is_ready, pods_of
-from chiasm_operator.reconcile.pods import diagnose
+from chiasm_operator.reconcile.pods import diagnose, lacking
 from chiasm_operator.reconcile.problems import Problem
 from chiasm_operator.render import Target
 from chiasm_operator.render.service import url
@@ -75,7 +77,7 @@ def _deployment_problems(target: Target, observed: Observed) -> list[Problem]:
     for item in live.get("status", {}).get("conditions", ()) if live else ():
         text = item.get("message", "")
         if item["type"] == "ReplicaFailure" and item["status"] == "True":
-            problems.append(Problem(Reason.PODS_REFUSED, f"Pods cannot be created: {text}"))
+            problems.append(refusals.pods(text))
         if item["type"] == "Progressing" and item.get("reason") == "ProgressDeadlineExceeded":
             seconds = target.spec.rollout.progress_deadline_seconds
             problems.append(
@@ -88,16 +90,23 @@ def _deployment_problems(target: Target, observed: Observed) -> list[Problem]:
     return problems
 
 
-def problems_of(target: Target, observed: Observed) -> tuple[Problem, ...]:
+def problems_of(target: Target, observed: Observed, now: str) -> tuple[Problem, ...]:
     """Everything wrong with what runs, the most telling first."""
-    found = []
-    for pod in pods_of(observed, target.revision):
+    found: list[Problem] = []
+    without: list[Problem] = []
+    current = pods_of(observed, target.revision)
+    for pod in current:
         name = pod["metadata"]["name"]
         events = observed.pod_events.get(name, ())
-        problem = diagnose(target, pod, observed.states.get(name), events)
+        problem = diagnose(target, pod, observed.states.get(name), events, now)
         if problem:
             found.append(problem)
-    return (*found, *_deployment_problems(target, observed))
+        else:
+            without += lacking(pod, observed.states.get(name))
+    if sum(map(is_ready, current)) < target.spec.replicas:
+        gone = [pod for pod in observed.pods if not is_active(pod)]
+        found += departures.departed(gone, now)
+    return (*found, *_deployment_problems(target, observed), *without)
 
 
 def _ready(counts: _Counts, complete: bool, problem: Problem | None, waiting: bool) -> Finding:
@@ -170,8 +179,9 @@ def _events(previous: Sequence[Condition], current: Sequence[Condition]) -> tupl
         reason = Reason(condition.reason)
         wrong = condition.type == ConditionType.DEGRADED and condition.status == Truth.TRUE
         stopped = condition.type == ConditionType.SERVING and condition.status == Truth.FALSE
+        useless = reason is Reason.SERVED_NAMESPACE_RETIRED
         started = reason is Reason.ROLLOUT_IN_PROGRESS
-        if wrong or (stopped and previous and reason is Reason.NO_READY_PODS):
+        if wrong or useless or (stopped and previous and reason is Reason.NO_READY_PODS):
             events[reason] = Event(True, reason, condition.message)
         elif reason in _ANNOUNCED or (started and condition.type == ConditionType.PROGRESSING):
             events.setdefault(reason, Event(False, reason, condition.message))
@@ -179,22 +189,27 @@ def _events(previous: Sequence[Condition], current: Sequence[Condition]) -> tupl
 
 
 def outcome(
-    target: Target, observed: Observed, plan: ChildPlan, refusals: Sequence[Problem], now: str
+    target: Target, observed: Observed, plan: ChildPlan, refused: Sequence[Problem], now: str
 ) -> Outcome:
-    """The status after a pass that did `plan`, of which `refusals` did not succeed."""
+    """The status after a pass that did `plan`, of which `refused` did not succeed."""
     counts = _counts(target, observed)
     verdict = judge(target, observed)
-    problems = [*plan.problems, *refusals, *problems_of(target, observed)]
+    problems = [*plan.problems, *refused, *problems_of(target, observed, now)]
     mismatch = verdict.finding.status is Truth.FALSE
     if mismatch and not any(item.reason is Reason.IDENTITY_MISMATCH for item in problems):
         problems.append(Problem(verdict.finding.reason, verdict.finding.message))
+    tiers = namespaces.judge(target, verdict.latched)
+    problems.sort(key=lambda item: item.serves)
+    in_the_way = [item for item in problems if not item.serves]
     complete = not plan.apply and not plan.waiting and rollout_complete(target, observed)
     findings = (
-        _ready(counts, complete, problems[0] if problems else None, bool(plan.waiting)),
+        _ready(counts, complete, in_the_way[0] if in_the_way else None, bool(plan.waiting)),
         _serving(counts),
         _progressing(target, complete, problems),
         _degraded(problems),
         verdict.finding,
+        *filter(None, (autoscaling.judge(target, observed),)),
+        *([tiers] if tiers else []),
     )
     resource = target.resource
     conditions = merge(resource.conditions, findings, now, resource.generation)
@@ -212,7 +227,7 @@ def outcome(
         **({"identity": verdict.latched} if verdict.latched else {}),
         "conditions": [condition.to_dict() for condition in conditions],
     }
-    settled = complete and not problems and counts.ready_updated == counts.desired
+    settled = complete and not in_the_way and counts.ready_updated == counts.desired
     return Outcome(status, _events(resource.conditions, conditions), settled)
 
 

@@ -7,10 +7,12 @@ exactly the fields that the operator owns under server-side apply.
 from __future__ import annotations
 
 from chiasm_operator.render import (
+    autoscaler,
     configmap,
     deployment,
     disruption_budget,
     network_policy,
+    retired,
     service,
     service_account,
     tenants,
@@ -26,13 +28,19 @@ __all__ = ["SecretUse", "Target", "children", "secret_uses"]
 def children(target: Target) -> tuple[Manifest, ...]:
     """Every child that should exist, in the order in which they are applied."""
     budget = disruption_budget.render(target)
+    scaler = autoscaler.render(target)
+    ended = retired.render(target)
+    peers = service.render_peers(target)
     return (
         service_account.render(target),
         configmap.render(target),
+        *([ended] if ended else []),
         network_policy.render(target),
         *([budget] if budget else []),
         service.render(target),
+        *([peers] if peers else []),
         deployment.render(target),
+        *([scaler] if scaler else []),
     )
 
 

@@ -1,4 +1,7 @@
-"""The NetworkPolicy: in through the two ports, out to nowhere but a Valkey that holds blocks.
+"""The NetworkPolicy: in through the two ports, out to nowhere but where blocks are held.
+
+With peers, pods of the resource reach each other's two ports, and nobody else does: the transport
+asks nobody who he is, and behind its port lies all memory of the sidecar.
 
 Pods need nothing else from the network: weights come from a mount, pictures inside the request.
 """
@@ -9,6 +12,7 @@ from typing import Any
 
 from chiasm_contract import names
 
+from chiasm_operator.render import service
 from chiasm_operator.render.target import Target
 
 
@@ -22,20 +26,26 @@ def render(target: Target) -> dict[str, Any]:
         "spec": {
             "podSelector": {"matchLabels": target.selector},
             "policyTypes": ["Ingress", "Egress"],
-            "ingress": [{"ports": ports}],
+            "ingress": [{"ports": ports}, *_between_peers(target, "from")],
             "egress": _egress(target),
         },
     }
 
 
 def _egress(target: Target) -> list[dict[str, Any]]:
-    """To the port of the Valkey, wherever its name leads, and to the DNS that says where."""
+    """To the Valkey's port, wherever its name leads, to other pods, and to the DNS for both."""
     tiers = target.spec.tiers
-    if tiers is None or tiers.valkey is None:
+    between = _between_peers(target, "to")
+    valkey = tiers.valkey if tiers is not None else None
+    if valkey is None and not between:
         return []
-    ports = [
-        {"port": tiers.valkey.port, "protocol": "TCP"},
-        {"port": 53, "protocol": "UDP"},
-        {"port": 53, "protocol": "TCP"},
-    ]
-    return [{"ports": ports}]
+    ports = [{"port": valkey.port, "protocol": "TCP"}] if valkey is not None else []
+    ports += [{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}]
+    return [{"ports": ports}, *between]
+
+
+def _between_peers(target: Target, direction: str) -> list[dict[str, Any]]:
+    if not target.has_peers:
+        return []
+    pods = [{"podSelector": {"matchLabels": target.selector}}]
+    return [{direction: pods, "ports": service.peer_ports()}]

@@ -1,7 +1,8 @@
 """What every renderer gets: the resource, its spec, the images, and the revision they make.
 
 The revision names what is served. It changes exactly when pods must change: it hashes the
-spec without what the Deployment alone handles (replicas, surge), fields at their defaults left
+spec without what the Deployment alone handles (replicas, surge) and what running pods are told
+(retired namespaces), fields at their defaults left
 out, so that a newer operator with more fields restarts nothing, and what is known of a built-in
 model, so that other weights under the same name never meet pods of the old ones.
 """
@@ -27,6 +28,8 @@ REVISION_VERSION = "v1"
 
 _NOT_SERVING: Any = {
     "replicas": True,
+    "autoscaling": True,
+    "tiers": {"retired_namespaces"},
     "rollout": {"max_surge", "max_unavailable", "progress_deadline_seconds"},
 }
 
@@ -36,13 +39,23 @@ def revision(spec: Spec, images: Images) -> str:
     serving = spec.model_dump(exclude=_NOT_SERVING, exclude_defaults=True, context=CANONICAL)
     # A section of which only left-out fields were set is a section at its defaults.
     serving = {name: section for name, section in serving.items() if section != {}}
-    content = {"spec": serving, "worker": images.worker, "sidecar": images.sidecar}
+    content = {"spec": serving, "worker": images.worker, "sidecar": sidecar_image(spec, images)}
     known = _known_identity(spec)
     if known:
         content["builtin"] = dict(known)
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
     digest = hashlib.sha256(f"{REVISION_VERSION}:{canonical}".encode()).hexdigest()
     return f"{REVISION_VERSION}-{digest[:10]}"
+
+
+def has_peers(spec: Spec) -> bool:
+    """Whether pods read each other's memory."""
+    return spec.tiers is not None and spec.tiers.peers is not None
+
+
+def sidecar_image(spec: Spec, images: Images) -> str:
+    """The one with NIXL only for those who use it: it is 230 MB larger."""
+    return images.sidecar_peers if has_peers(spec) else images.sidecar
 
 
 def _known_identity(spec: Spec) -> Mapping[str, Value]:
@@ -70,6 +83,16 @@ class Target:
     def revision(self) -> str:
         """See `revision`."""
         return revision(self.spec, self.images)
+
+    @property
+    def has_peers(self) -> bool:
+        """See `has_peers`."""
+        return has_peers(self.spec)
+
+    @property
+    def sidecar_image(self) -> str:
+        """See `sidecar_image`."""
+        return sidecar_image(self.spec, self.images)
 
     @property
     def config_name(self) -> str:

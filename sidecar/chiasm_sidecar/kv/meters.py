@@ -93,6 +93,10 @@ class Meters:
         """A tier failed, or took too long."""
         self._add("chiasm_kv_tier_failures_total", 1, tier=place_name(place))
 
+    def retired_list(self, outcome: Literal["taken", "refused"]) -> None:
+        """The list of retired namespaces was another one."""
+        self._add("chiasm_kv_retired_list_loads_total", 1, outcome=outcome)
+
     def refused(self, reason: str) -> None:
         """A connection was refused; session.py has the reasons."""
         self._add("chiasm_kv_connections_refused_total", 1, reason=reason)
@@ -112,6 +116,10 @@ class Meters:
     def follow_peers(self, num_connected: Callable[[], float]) -> None:
         """Ask this whenever somebody reads the exposition."""
         self._metrics.gauge("chiasm_kv_peers").set_function(num_connected)
+
+    def peers_fenced(self, stands: bool) -> None:
+        """Whether the kernel keeps strangers from the port that memory is read through."""
+        self._metrics.gauge("chiasm_kv_peers_fenced").set(stands)
 
     def generation(self, engine_gen: int) -> None:
         """The worker's latest generation."""

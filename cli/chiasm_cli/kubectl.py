@@ -1,0 +1,76 @@
+"""Calls kubectl, with the context and rights of whoever sits at the terminal.
+
+Must not know: what a resource means.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from chiasm_cli.errors import CliError
+
+_TIMEOUT_SECONDS = 60
+
+
+class KubectlFailed(CliError):
+    """kubectl ended with an error; the words are its own."""
+
+
+@dataclass(frozen=True)
+class Kubectl:
+    """Which cluster and namespace; empty: what kubectl has chosen."""
+
+    context: str = ""
+    namespace: str = ""
+
+    def get(self, *what: str) -> list[Mapping[str, Any]]:
+        """The objects that `kubectl get` finds."""
+        found = json.loads(self._run(*self._scope(), "get", *what, "--output=json"))
+        items: list[Mapping[str, Any]] = found.get("items", [found])
+        return items
+
+    def raw(self, path: str) -> str:
+        """What a path of the API server answers."""
+        return self._run(*self._context(), "get", "--raw", path)
+
+    def merge(self, kind: str, name: str, patch: Mapping[str, Any]) -> None:
+        """Change an object."""
+        words = ("patch", kind, name, "--type=merge", f"--patch={json.dumps(patch)}")
+        self._run(*self._scope(), *words)
+
+    def _context(self) -> tuple[str, ...]:
+        return (f"--context={self.context}",) if self.context else ()
+
+    def _scope(self) -> tuple[str, ...]:
+        chosen = (f"--namespace={self.namespace}",) if self.namespace else ()
+        return (*self._context(), *chosen)
+
+    def _run(self, *arguments: str) -> str:
+        """Raises: CliError without a kubectl, KubectlFailed with its words."""
+        try:
+            ended = subprocess.run(
+                ["kubectl", *arguments],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=_TIMEOUT_SECONDS,
+            )
+        except FileNotFoundError as error:
+            raise CliError(
+                "kubectl is not on the PATH, and this command asks the cluster through it; "
+                "install it, or put it there."
+            ) from error
+        except subprocess.TimeoutExpired as error:
+            raise KubectlFailed(
+                f"kubectl {arguments[-1]} has not ended within {_TIMEOUT_SECONDS} s; does the "
+                "cluster answer `kubectl version`?"
+            ) from error
+        if ended.returncode:
+            words = ended.stderr.strip().splitlines() or [f"it ended with {ended.returncode}"]
+            raise KubectlFailed(f"kubectl: {words[-1]}")
+        return ended.stdout
