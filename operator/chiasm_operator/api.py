@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import aiohttp
-from kubernetes_asyncio import client
+from kubernetes_asyncio import client, config
 
 from chiasm_operator.resource import Manifest
 
@@ -24,6 +24,15 @@ class Refused(Exception):
         super().__init__(message)
         self.status = status
         self.message = message
+
+
+async def connect() -> client.ApiClient:
+    """A client with the pod's own credentials, else those of the kubeconfig."""
+    try:
+        config.load_incluster_config()
+    except config.ConfigException:
+        await config.load_kube_config()
+    return client.ApiClient()
 
 
 async def call(

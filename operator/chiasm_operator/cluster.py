@@ -7,16 +7,16 @@ field that Kubernetes does not know an error instead of a silent loss.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 from chiasm_contract import names
-from kubernetes_asyncio import client, config
+from kubernetes_asyncio import client
 
 from chiasm_operator.api import APPLY, JSON, Refused, call
+from chiasm_operator.index import Index, Key, version_of, whose
 from chiasm_operator.leadership.fence import Fence
 from chiasm_operator.resource import Manifest
 
@@ -66,8 +66,9 @@ PRUNED_KINDS = frozenset(
     {"ConfigMap", "PodDisruptionBudget", "Service", *(kind.kind for kind in AUTOSCALER_KINDS)}
 )
 _BY_KIND = {kind.kind: kind for kind in (*CHILD_KINDS, *AUTOSCALER_KINDS, RESOURCE, POD, EVENT)}
-# A kind that the cluster did not know is not asked for again before this time has gone.
-UNKNOWN_KIND_SECONDS = 60.0
+# What the index holds, each listed once before the first pass.
+KNOWN_KINDS = (RESOURCE, POD, *CHILD_KINDS, *AUTOSCALER_KINDS)
+OUR_LABEL = f"{names.LABEL_MANAGED_BY}={names.FIELD_MANAGER}"
 
 # (API group, resource) -> verbs. Applying an object that is not there yet is "create" as well.
 PERMISSIONS: Mapping[tuple[str, str], tuple[str, ...]] = {
@@ -97,16 +98,7 @@ class Cluster:
     def __init__(self, api: client.ApiClient, fence: Fence) -> None:
         self.api = api
         self.fence = fence
-        self._unknown_until: dict[str, float] = {}  # kind -> when it is worth asking again
-
-    @classmethod
-    async def connect(cls, fence: Fence) -> Cluster:
-        """A client with the pod's own credentials, else those of the kubeconfig."""
-        try:
-            config.load_incluster_config()
-        except config.ConfigException:
-            await config.load_kube_config()
-        return cls(client.ApiClient(), fence)
+        self.index = Index()
 
     @property
     def server(self) -> str:
@@ -131,13 +123,36 @@ class Cluster:
             self.fence.check()
         return await call(self.api, method, path, query=query, body=body, content_type=content_type)
 
-    async def resources(self, namespaces: Sequence[str]) -> list[Manifest]:
-        """Every MultimodalInference of `namespaces`; of the whole cluster when that is empty."""
-        found: list[Manifest] = []
-        for namespace in namespaces or (None,):
-            answer = await self._call("GET", RESOURCE.path(namespace))
-            found.extend(answer["items"])
-        return found
+    async def relist(self, kinds: Iterable[Kind], namespaces: Sequence[str]) -> set[Key]:
+        """Take the index's word for nothing: list `kinds` and say which resources that is news of.
+
+        In `namespaces`, or in the whole cluster when that is empty.
+        """
+        news: set[Key] = set()
+        for kind in kinds:
+            listed, versions = [], []
+            for namespace in namespaces or (None,):
+                answer = await self._list(kind, namespace)
+                listed += [_normal(kind, item) for item in answer["items"]]
+                versions.append(version_of(answer))
+            # What changed between the first of several lists and the last is told by the watches.
+            news |= self.index.replace(kind.kind, listed, min(versions))
+        return news
+
+    async def _list(self, kind: Kind, namespace: str | None) -> dict[str, Any]:
+        query = {} if kind is RESOURCE else {"labelSelector": OUR_LABEL}
+        try:
+            return await self._call("GET", kind.path(namespace), query=query)
+        except Refused as refused:
+            if refused.status != 404 or not kind.optional:
+                raise
+            return {"metadata": {"resourceVersion": str(sys.maxsize)}, "items": []}
+
+    def told(self, kind: Kind, change: str | None, manifest: Manifest) -> Key | None:
+        """Take in what a watch told; the resource that it is news of, if it is news."""
+        known = _normal(kind, manifest)
+        put = self.index.drop if change == "DELETED" else self.index.put
+        return whose(kind.kind, known) if put(kind.kind, known) else None
 
     async def get(self, kind: str, namespace: str, name: str) -> Manifest | None:
         """One object, or None when there is none."""
@@ -148,37 +163,15 @@ class Cluster:
                 return None
             raise
 
-    async def children(self, namespace: str, owner: str) -> tuple[Manifest, ...]:
-        """Every object of the child kinds that carries the owner's label."""
-        found = await asyncio.gather(
-            *(self._labelled(kind, namespace, owner) for kind in CHILD_KINDS),
-            *(self._labelled_if_known(kind, namespace, owner) for kind in AUTOSCALER_KINDS),
-        )
-        return tuple(chain.from_iterable(found))
+    def children(self, namespace: str, owner: str) -> tuple[Manifest, ...]:
+        """Every object of the child kinds that carries the owner's label, as the index has it."""
+        owned = self.index.owned(namespace, owner)
+        return tuple(item for item in owned if item["kind"] != POD.kind)
 
-    async def pods(self, namespace: str, owner: str) -> tuple[Manifest, ...]:
-        """Every pod that carries the owner's label."""
-        return tuple(await self._labelled(POD, namespace, owner))
-
-    async def _labelled_if_known(self, kind: Kind, namespace: str, owner: str) -> list[Manifest]:
-        now = asyncio.get_running_loop().time()
-        if now < self._unknown_until.get(kind.kind, 0.0):
-            return []
-        try:
-            return await self._labelled(kind, namespace, owner)
-        except Refused as refused:
-            if refused.status != 404 or not kind.optional:
-                raise
-            self._unknown_until[kind.kind] = now + UNKNOWN_KIND_SECONDS
-            return []
-
-    async def _labelled(self, kind: Kind, namespace: str, owner: str) -> list[Manifest]:
-        selector = f"{names.LABEL_MANAGED_BY}={names.FIELD_MANAGER},{names.LABEL_OWNER}={owner}"
-        answer = await self._call("GET", kind.path(namespace), query={"labelSelector": selector})
-        # Items of a list carry neither kind nor apiVersion.
-        return [
-            {**item, "kind": kind.kind, "apiVersion": kind.api_version} for item in answer["items"]
-        ]
+    def pods(self, namespace: str, owner: str) -> tuple[Manifest, ...]:
+        """Every pod that carries the owner's label, as the index has it."""
+        owned = self.index.owned(namespace, owner)
+        return tuple(item for item in owned if item["kind"] == POD.kind)
 
     async def pod_events(self, namespace: str, pod: str) -> tuple[Manifest, ...]:
         """Warnings about one pod, newest first."""
@@ -193,10 +186,10 @@ class Cluster:
 
         Raises: Refused with the API server's message.
         """
-        metadata = manifest["metadata"]
-        await self._call(
+        metadata, kind = manifest["metadata"], _BY_KIND[manifest["kind"]]
+        answer = await self._call(
             "PATCH",
-            _BY_KIND[manifest["kind"]].path(metadata["namespace"], metadata["name"]),
+            kind.path(metadata["namespace"], metadata["name"]),
             query={
                 "fieldManager": names.FIELD_MANAGER,
                 "force": "true",
@@ -205,15 +198,22 @@ class Cluster:
             body=manifest,
             content_type=APPLY,
         )
-        self._unknown_until.pop(manifest["kind"], None)
+        # The next pass must see it, whether or not the watch has told of it by then.
+        self.index.put(kind.kind, _normal(kind, answer))
 
     async def delete(self, kind: str, namespace: str, name: str) -> None:
         """Delete a child; none there is no fault."""
         try:
-            await self._call("DELETE", _BY_KIND[kind].path(namespace, name))
+            answer = await self._call("DELETE", _BY_KIND[kind].path(namespace, name))
         except Refused as refused:
             if refused.status != 404:
                 raise
+            answer = {}
+        known = self.index.get(kind, namespace, name)
+        if answer.get("metadata", {}).get("deletionTimestamp"):
+            self.index.put(kind, _normal(_BY_KIND[kind], answer))  # it is going
+        elif known is not None:
+            self.index.drop(kind, known)
 
     async def write_status(self, seen: Manifest, status: Manifest) -> bool:
         """Server-side apply of the status of a resource that was `seen`.
@@ -229,7 +229,7 @@ class Cluster:
             "status": status,
         }
         try:
-            await self._call(
+            answer = await self._call(
                 "PATCH",
                 f"{RESOURCE.path(metadata['namespace'], metadata['name'])}/status",
                 query={
@@ -244,8 +244,18 @@ class Cluster:
             if refused.status not in {404, 409}:
                 raise
             return False
+        self.index.put(RESOURCE.kind, _normal(RESOURCE, answer))
         return True
 
     async def post_event(self, namespace: str, event: Manifest) -> None:
         """Create an event."""
         await self._call("POST", EVENT.path(namespace), body=event)
+
+
+def _normal(kind: Kind, manifest: Manifest) -> Manifest:
+    """`manifest` as the index keeps it: items of a list carry no kind, and only of resources does
+    anybody ask by whom each field was written, which is half of an object's size."""
+    metadata = manifest["metadata"]
+    if kind is not RESOURCE:
+        metadata = {key: value for key, value in metadata.items() if key != "managedFields"}
+    return {**manifest, "kind": kind.kind, "apiVersion": kind.api_version, "metadata": metadata}

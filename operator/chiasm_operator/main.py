@@ -9,10 +9,12 @@ from datetime import UTC, datetime
 
 import kopf
 from kopf._core.engines.peering import Identity
+from kubernetes_asyncio import client
 
 from chiasm_operator import handlers
 from chiasm_operator.admission.server import WebhookServer
 from chiasm_operator.admission.webhook import Webhook
+from chiasm_operator.api import connect
 from chiasm_operator.cluster import Cluster
 from chiasm_operator.leadership.fence import Fence
 from chiasm_operator.leadership.keeper import LeaseKeeper
@@ -34,21 +36,23 @@ def _now() -> str:
 
 async def _runtime(settings: Settings) -> Runtime:
     fence = Fence(time.monotonic)
-    cluster = await Cluster.connect(fence)
+    # Connections of its own: in a storm of passes the lease must not wait for theirs.
+    own = await connect()
+    cluster = Cluster(await connect(), fence)
     one_pass = Pass(cluster, PodStates(), settings.images, _now)
     tempo = Tempo(settings.resync_seconds, settings.unsettled_seconds, settings.stall_seconds)
     supervisor = Supervisor(one_pass, tempo, settings.watch_namespaces, time.monotonic)
     keeper = LeaseKeeper(
-        LeaseObject(cluster.api, settings.namespace, settings.lease_name),
+        LeaseObject(own, settings.namespace, settings.lease_name),
         fence,
         settings.identity or f"{socket.gethostname()}-{secrets.token_hex(4)}",
         settings.lease_seconds,
         (time.monotonic, lambda: _wall().strftime("%Y-%m-%dT%H:%M:%S.%fZ")),
     )
-    return Runtime(supervisor, keeper, _webhook(settings, cluster))
+    return Runtime(supervisor, keeper, _webhook(settings, own), own.close)
 
 
-def _webhook(settings: Settings, cluster: Cluster) -> Webhook | None:
+def _webhook(settings: Settings, api: client.ApiClient) -> Webhook | None:
     if not settings.webhook_name:
         return None
     where = WebhookNames(
@@ -58,7 +62,7 @@ def _webhook(settings: Settings, cluster: Cluster) -> Webhook | None:
         configuration=settings.webhook_configuration or settings.webhook_name,
     )
     server = WebhookServer(settings.webhook_host, settings.webhook_port)
-    return Webhook(WebhookObjects(cluster.api, where), server, _wall)
+    return Webhook(WebhookObjects(api, where), server, _wall)
 
 
 def run() -> None:

@@ -53,7 +53,7 @@ class Pass:
 
     async def run(self, namespace: str, name: str) -> bool | None:
         """Do one pass; whether the resource is settled, or None when it is gone or going."""
-        body = await self.cluster.get(names.KIND, namespace, name)
+        body = self.cluster.index.get(names.KIND, namespace, name)
         if body is None or "deletionTimestamp" in body["metadata"]:
             return None
         resource = from_manifest(body)
@@ -73,9 +73,8 @@ class Pass:
 
     async def _observe(self, target: Target, wanted: Sequence[Manifest]) -> Observed:
         namespace, name = target.resource.namespace, target.name
-        found, pods = await asyncio.gather(
-            self.cluster.children(namespace, name), self.cluster.pods(namespace, name)
-        )
+        found = self.cluster.children(namespace, name)
+        pods = self.cluster.pods(namespace, name)
         # A missing child's name may be held by an object without our labels.
         labelled = {key_of(item) for item in found}
         missing = [key_of(item) for item in wanted if key_of(item) not in labelled]

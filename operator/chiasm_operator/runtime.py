@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 
 from chiasm_operator.admission.webhook import Webhook
+from chiasm_operator.cluster import Kind
 from chiasm_operator.leadership.keeper import LeaseKeeper
+from chiasm_operator.resource import Manifest
 from chiasm_operator.supervisor import Supervisor
 
 logger = logging.getLogger(__name__)
@@ -20,11 +23,16 @@ class Runtime:
     """The parts of the process, started and stopped as a whole."""
 
     def __init__(
-        self, supervisor: Supervisor, keeper: LeaseKeeper, webhook: Webhook | None
+        self,
+        supervisor: Supervisor,
+        keeper: LeaseKeeper,
+        webhook: Webhook | None,
+        close: Callable[[], Awaitable[None]],
     ) -> None:
         self.supervisor = supervisor
         self._keeper = keeper
         self._webhook = webhook
+        self._close = close
         self._leading = False
         self._task: asyncio.Task[None] | None = None
 
@@ -48,11 +56,13 @@ class Runtime:
         if self._webhook is not None:
             await self._webhook.stop()
         await self.supervisor.stop()
+        await self._close()
 
-    def wake(self, namespace: str, name: str) -> None:
-        """Something about this resource may have changed."""
-        if self._leading:
-            self.supervisor.wake(namespace, name)
+    def told(self, kind: Kind, change: str | None, manifest: Manifest) -> None:
+        """A watch tells of an object; None is how kopf says that it was there before."""
+        key = self.supervisor.cluster.told(kind, change, manifest)
+        if key is not None and self._leading and self.supervisor.knows:
+            self.supervisor.wake(*key)
 
     def stalled(self) -> str | None:
         """What no longer makes progress, in a sentence; None while all is well."""

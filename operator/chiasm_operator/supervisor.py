@@ -8,11 +8,22 @@ watch only makes the operator slower. A resource's passes never overlap.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from chiasm_operator.api import Refused
+from chiasm_operator.cluster import (
+    AUTOSCALER_KINDS,
+    CHILD_KINDS,
+    KNOWN_KINDS,
+    POD,
+    RESOURCE,
+    Cluster,
+    Kind,
+)
 from chiasm_operator.leadership.fence import Deposed
 from chiasm_operator.passes import Pass
 
@@ -26,6 +37,12 @@ _LASTING_REFUSALS = (401, 403, 404)
 MAX_BACKOFF_SECONDS = 30.0
 # Events come in bursts (a rollout changes pods, sets and counts at once): gather them.
 GATHER_SECONDS = 0.1
+# More at once make none of them quicker: the API server and this process share what they take.
+MAX_PASSES = 12
+# Listed with every sweep: what passes cannot do without, and what is not watched.
+_EACH_SWEEP = (RESOURCE, *AUTOSCALER_KINDS)
+# What is watched is listed in turns, so that even a dead watch is made up for in minutes.
+_IN_TURN = (POD, *CHILD_KINDS)
 
 
 @dataclass
@@ -35,6 +52,40 @@ class _Runner:
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
     pass_began: float | None = None
+    is_new: bool = True  # no pass has ended yet
+
+
+class Gate:
+    """Lets a number of passes run at once: first come, first served, and the first pass of a
+    resource before the later ones of others, so that in a storm everybody gets pods early."""
+
+    def __init__(self, places: int) -> None:
+        self._free = places
+        self._queues: tuple[deque[asyncio.Future[None]], ...] = (deque(), deque())
+
+    async def enter(self, *, urgent: bool) -> None:
+        """Wait for a place."""
+        if self._free:
+            self._free -= 1
+            return
+        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queues[0 if urgent else 1].append(place)
+        try:
+            await place
+        except asyncio.CancelledError:
+            if place.done() and not place.cancelled():
+                self.leave()  # it was given in the same moment
+            raise
+
+    def leave(self) -> None:
+        """Hand the place on."""
+        for queue in self._queues:
+            while queue:
+                place = queue.popleft()
+                if not place.done():
+                    place.set_result(None)
+                    return
+        self._free += 1
 
 
 @dataclass(frozen=True)
@@ -61,6 +112,8 @@ class Supervisor:
         self._namespaces = namespaces
         self._clock = clock
         self._runners: dict[Key, _Runner] = {}
+        self._gate = Gate(MAX_PASSES)
+        self.knows = False  # whether everything has been listed once; a pass before would misjudge
         self._sweeper: asyncio.Task[None] | None = None
         self._swept = clock()
         self._sweep_failed = False
@@ -74,7 +127,7 @@ class Supervisor:
         """
         self._swept = self._clock()
         try:
-            await self._sweep()
+            await self._sweep(KNOWN_KINDS)
         except Exception as error:
             if isinstance(error, Refused) and error.status in _LASTING_REFUSALS:
                 raise
@@ -88,7 +141,7 @@ class Supervisor:
         Raises: Refused when looking again cannot help: no CRD, or no permission.
         """
         try:
-            await self._pass.cluster.resources(self._namespaces)
+            await self._pass.cluster.relist((RESOURCE,), self._namespaces)
         except Exception as error:
             if isinstance(error, Refused) and error.status in _LASTING_REFUSALS:
                 raise
@@ -107,7 +160,7 @@ class Supervisor:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
         self._runners.clear()
-        self._sweeper = None
+        self._sweeper, self.knows = None, False
 
     def wake(self, namespace: str, name: str) -> None:
         """Something about this resource may have changed; starts its task when it has none."""
@@ -136,9 +189,9 @@ class Supervisor:
         return self._tempo.stall_seconds
 
     @property
-    def server(self) -> str:
-        """Address of the API server."""
-        return self._pass.cluster.server
+    def cluster(self) -> Cluster:
+        """What the passes work on."""
+        return self._pass.cluster
 
     @property
     def num_resources(self) -> int:
@@ -146,22 +199,27 @@ class Supervisor:
         return len(self._runners)
 
     async def _keep_sweeping(self) -> None:
+        turns = itertools.cycle(_IN_TURN)
         while True:
             tempo = self._tempo
             await asyncio.sleep(
                 tempo.unsettled_seconds if self._sweep_failed else tempo.resync_seconds
             )
             try:
-                await self._sweep()
+                kinds = (*_EACH_SWEEP, next(turns)) if self.knows else KNOWN_KINDS
+                await self._sweep(kinds)
             except Exception:
                 self._sweep_failed = True
                 logger.exception("listing the resources failed; will try again")
 
-    async def _sweep(self) -> None:
-        for body in await self._pass.cluster.resources(self._namespaces):
-            metadata = body["metadata"]
-            if (metadata["namespace"], metadata["name"]) not in self._runners:
-                self.wake(metadata["namespace"], metadata["name"])
+    async def _sweep(self, kinds: Iterable[Kind]) -> None:
+        """List `kinds` and wake whatever no watch has woken."""
+        cluster = self._pass.cluster
+        news = await cluster.relist(kinds, self._namespaces)
+        self.knows = self.knows or set(KNOWN_KINDS) <= set(kinds)
+        for key in cluster.index.keys(RESOURCE.kind):
+            if key in news or key not in self._runners:
+                self.wake(*key)
         self._swept = self._clock()
         self._sweep_failed = False
 
@@ -169,6 +227,7 @@ class Supervisor:
         failures = idle = 0
         try:
             while True:
+                await self._gate.enter(urgent=runner.is_new)
                 runner.wake.clear()
                 runner.pass_began = self._clock()
                 try:
@@ -183,7 +242,8 @@ class Supervisor:
                     settled = False
                     logger.warning("%s/%s: will try again: %r", *key, error)
                 finally:
-                    runner.pass_began = None
+                    self._gate.leave()
+                    runner.pass_began, runner.is_new = None, False
                 if settled is None and not runner.wake.is_set():
                     return
                 woken = await self._wait(runner, self._delay(bool(settled), failures, idle))

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 from chiasm_operator.api import Refused
-from chiasm_operator.supervisor import Supervisor, Tempo
+from chiasm_operator.cluster import KNOWN_KINDS
+from chiasm_operator.supervisor import MAX_PASSES, Gate, Supervisor, Tempo
 
 
 @dataclass
@@ -22,6 +23,7 @@ class Recorder:
     running: int = 0
     most_running: int = 0
     hold: asyncio.Event | None = None
+    relisted: list[tuple[str, ...]] = field(default_factory=list)
     refusals: list[Exception] = field(default_factory=list)
 
     @property
@@ -31,10 +33,18 @@ class Recorder:
     async def close(self) -> None:
         pass
 
-    async def resources(self, _: Any) -> list[dict[str, Any]]:
+    @property
+    def index(self) -> Recorder:
+        return self
+
+    async def relist(self, kinds: Any, _: Any) -> set[tuple[str, str]]:
         if self.refusals:
             raise self.refusals.pop(0)
-        return [{"metadata": {"namespace": "n", "name": name}} for name in self.listed]
+        self.relisted.append(tuple(kind.kind for kind in kinds))
+        return set()
+
+    def keys(self, _: str) -> list[tuple[str, str]]:
+        return [("n", name) for name in self.listed]
 
     async def run(self, _: str, name: str) -> bool | None:
         self.running += 1
@@ -197,3 +207,48 @@ async def test_a_refusal_that_lasts_is_said_at_once(make: Make, status: int) -> 
     supervisor, _, _ = make(refusals=[Refused(status, "no")])
     with pytest.raises(Refused):
         await supervisor.start()
+
+
+async def test_every_kind_is_listed_first_and_then_in_turns(make: Make) -> None:
+    recorder = Recorder()
+    tempo = Tempo(resync_seconds=0.01, unsettled_seconds=1, stall_seconds=60)
+    supervisor = Supervisor(recorder, tempo, (), Clock())  # type: ignore[arg-type]
+    assert not supervisor.knows
+    await supervisor.start()
+    assert supervisor.knows
+    await until(lambda: len(recorder.relisted) > 2 * len(KNOWN_KINDS))
+    await supervisor.stop()
+    assert recorder.relisted[0] == tuple(kind.kind for kind in KNOWN_KINDS)
+    each = recorder.relisted[1]
+    assert all(names[:-1] == each[:-1] for names in recorder.relisted[1:])
+    assert {name for names in recorder.relisted[1:] for name in names} == set(recorder.relisted[0])
+
+
+async def test_only_so_many_passes_run_and_the_new_go_first(make: Make) -> None:
+    hold = asyncio.Event()
+    supervisor, recorder, _ = make(hold=hold)
+    for number in range(MAX_PASSES):
+        supervisor.wake("n", f"old-{number}")
+    await until(lambda: recorder.running == MAX_PASSES)
+    for number in range(MAX_PASSES):
+        supervisor.wake("n", f"old-{number}")  # each has to run once more
+    for number in range(3):
+        supervisor.wake("n", f"new-{number}")
+    await asyncio.sleep(0.05)
+    assert recorder.running == recorder.most_running == MAX_PASSES
+    hold.set()
+    await until(lambda: len(recorder.passes) == 2 * MAX_PASSES + 3)
+    assert recorder.passes[MAX_PASSES : MAX_PASSES + 3] == ["new-0", "new-1", "new-2"]
+    assert recorder.most_running == MAX_PASSES
+
+
+async def test_a_place_given_to_one_that_ends_is_not_lost() -> None:
+    gate = Gate(1)
+    await gate.enter(urgent=False)
+    waiting = asyncio.create_task(gate.enter(urgent=True))
+    await asyncio.sleep(0)
+    gate.leave()
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    async with asyncio.timeout(5):
+        await gate.enter(urgent=False)
