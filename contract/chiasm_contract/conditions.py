@@ -21,6 +21,10 @@ class ConditionType(StrEnum):
     PROGRESSING = "Progressing"
     DEGRADED = "Degraded"
     IDENTITY_VERIFIED = "IdentityVerified"
+    PAUSED = "Paused"
+    ROLLOUT_HEALTHY = "RolloutHealthy"
+    TRAFFIC_SYNCED = "TrafficSynced"
+    ANALYSIS_HEALTHY = "AnalysisHealthy"
 
 
 class Phase(StrEnum):
@@ -42,12 +46,33 @@ class Reason(StrEnum):
     AS_EXPECTED = "AsExpected"
     IDENTITY_CONFIRMED = "IdentityConfirmed"
     SCALED_TO_ZERO = "ScaledToZero"
+    NOT_PAUSED = "NotPaused"
+    NO_CANARY = "NoCanary"
+    PLAN_ACKNOWLEDGED = "PlanAcknowledged"
+    ANALYSIS_PASSED = "AnalysisPassed"
+    NO_ANALYSIS = "NoAnalysis"
     # Under way
     ROLLOUT_IN_PROGRESS = "RolloutInProgress"
     WAITING_FOR_CLEANUP = "WaitingForCleanup"
     REPLICAS_NOT_READY = "ReplicasNotReady"
     NO_READY_PODS = "NoReadyPods"
     NOT_REPORTED = "NotReported"
+    PLAN_NOT_ACKNOWLEDGED = "PlanNotAcknowledged"
+    CANARY_PAUSE_STEP = "CanaryPauseStep"
+    PAUSED_BY_ACTION = "PausedByAction"
+    PAUSED_BY_SPEC = "PausedBySpec"
+    MANUAL_WEIGHT = "ManualWeight"
+    ANALYSIS_RUNNING = "AnalysisRunning"
+    NOT_ENOUGH_DATA = "NotEnoughData"
+    # Told in events only
+    TRAFFIC_WEIGHT_UPDATED = "TrafficWeightUpdated"
+    ROLLOUT_STEP_COMPLETED = "RolloutStepCompleted"
+    ROLLOUT_PAUSED = "RolloutPaused"
+    ROLLOUT_RESUMED = "RolloutResumed"
+    ROLLOUT_PROMOTED = "RolloutPromoted"
+    ROLLOUT_RETRIED = "RolloutRetried"
+    MANUAL_WEIGHT_ANNOTATION_REMOVED = "ManualWeightAnnotationRemoved"
+    ACTION_IGNORED = "ActionIgnored"
     # Something is wrong
     INVALID_SPEC = "InvalidSpec"
     NAME_TAKEN = "NameTaken"
@@ -65,6 +90,12 @@ class Reason(StrEnum):
     TENANT_KEYS_REFUSED = "TenantKeysRefused"
     PODS_REFUSED = "PodsRefused"
     PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"
+    ROLLOUT_ABORTED = "RolloutAborted"
+    INVALID_ANNOTATION = "InvalidAnnotation"
+    STABLE_CAPACITY = "StableCapacity"
+    ANALYSIS_FAILED = "AnalysisFailed"
+    ANALYSIS_INCONCLUSIVE = "AnalysisInconclusive"
+    PLAN_REFUSED = "PlanRefused"
 
 
 class Truth(StrEnum):

@@ -53,12 +53,15 @@ CHILD_KINDS = (
     Kind("ServiceAccount", "v1", "serviceaccounts"),
     Kind("ConfigMap", "v1", "configmaps"),
     Kind("Service", "v1", "services"),
+    Kind("ControllerRevision", "apps/v1", "controllerrevisions"),
     Kind("Deployment", "apps/v1", "deployments"),
     Kind("PodDisruptionBudget", "policy/v1", "poddisruptionbudgets"),
     Kind("NetworkPolicy", "networking.k8s.io/v1", "networkpolicies"),
 )
 # Of the others there is always one, named like its owner, and it goes with its owner.
-PRUNED_KINDS = frozenset({"ConfigMap", "PodDisruptionBudget"})
+PRUNED_KINDS = frozenset(
+    {"ConfigMap", "Service", "ControllerRevision", "Deployment", "PodDisruptionBudget"}
+)
 _BY_KIND = {kind.kind: kind for kind in (*CHILD_KINDS, RESOURCE, POD, EVENT)}
 
 # (API group, resource) -> verbs. Applying an object that is not there yet is "create" as well.
@@ -74,7 +77,8 @@ PERMISSIONS: Mapping[tuple[str, str], tuple[str, ...]] = {
         )
         for kind in CHILD_KINDS
     },
-    (POD.group, POD.plural): ("list", "watch"),
+    # A changed annotation makes the kubelet look at a pod's ConfigMaps at once.
+    (POD.group, POD.plural): ("list", "watch", "patch"),
     (EVENT.group, EVENT.plural): ("list", "create"),
 }
 
@@ -206,6 +210,20 @@ class Cluster:
             await self._call("DELETE", _BY_KIND[kind].path(namespace, name))
         except Refused as refused:
             if refused.status != 404:
+                raise
+
+    async def annotate_pod(self, namespace: str, name: str, key: str, value: str) -> None:
+        """Set one annotation of a pod; a pod that is gone meanwhile is no fault."""
+        try:
+            await self._call(
+                "PATCH",
+                POD.path(namespace, name),
+                query={"fieldManager": names.FIELD_MANAGER},
+                body={"metadata": {"annotations": {key: value}}},
+                content_type="application/merge-patch+json",
+            )
+        except Refused as refused:
+            if refused.status not in {404, 409}:
                 raise
 
     async def write_status(self, namespace: str, name: str, uid: str, status: Manifest) -> None:

@@ -6,7 +6,7 @@ Must not know: Kubernetes clients, clocks.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from chiasm_contract.api.v1alpha1 import Spec
@@ -40,6 +40,7 @@ class Resource:
     deleting: bool
     spec: Manifest
     status: Manifest
+    annotations: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
@@ -68,6 +69,7 @@ def from_manifest(body: Manifest) -> Resource:
         deleting="deletionTimestamp" in metadata,
         spec=body.get("spec", {}),
         status=body.get("status", {}),
+        annotations=metadata.get("annotations") or {},
     )
 
 

@@ -1,4 +1,5 @@
-"""The NetworkPolicy: in through the two ports, out to nowhere but a Valkey that holds blocks.
+"""The NetworkPolicy: in through the two ports, out to nowhere but sidecars of the same resource,
+which answer for another revision, and a Valkey that holds blocks; and to DNS for their names.
 
 Pods need nothing else from the network: weights come from a mount, pictures inside the request.
 """
@@ -29,13 +30,13 @@ def render(target: Target) -> dict[str, Any]:
 
 
 def _egress(target: Target) -> list[dict[str, Any]]:
-    """To the port of the Valkey, wherever its name leads, and to the DNS that says where."""
+    """To pods of the same resource, to the Valkey's port wherever its name leads, and to DNS."""
+    api = {"port": names.API_PORT, "protocol": "TCP"}
+    dns = [{"port": 53, "protocol": protocol} for protocol in ("UDP", "TCP")]
     tiers = target.spec.tiers
-    if tiers is None or tiers.valkey is None:
-        return []
-    ports = [
-        {"port": tiers.valkey.port, "protocol": "TCP"},
-        {"port": 53, "protocol": "UDP"},
-        {"port": 53, "protocol": "TCP"},
+    valkey = tiers.valkey if tiers is not None else None
+    anywhere = [{"port": valkey.port, "protocol": "TCP"}, *dns] if valkey is not None else dns
+    return [
+        {"ports": anywhere},
+        {"to": [{"podSelector": {"matchLabels": target.selector}}], "ports": [api]},
     ]
-    return [{"ports": ports}]

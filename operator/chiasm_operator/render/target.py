@@ -1,9 +1,9 @@
 """What every renderer gets: the resource, its spec, the images, and the revision they make.
 
-The revision names what is served. It changes exactly when pods must change: it hashes the
-spec without what the Deployment alone handles (replicas, surge), fields at their defaults left
-out, so that a newer operator with more fields restarts nothing, and what is known of a built-in
-model, so that other weights under the same name never meet pods of the old ones.
+The revision names what is served. It changes exactly when pods must change: it hashes the spec
+without what decides how many pods there are and how they are replaced, fields at their defaults
+left out, so that a newer operator with more fields restarts nothing, and what is known of a
+built-in model, so that other weights under the same name never meet pods of the old ones.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 
 from chiasm_contract import names
 from chiasm_contract.api.fields import CANONICAL
+from chiasm_contract.api.rollout import Rollout
 from chiasm_contract.api.v1alpha1 import Spec
 from chiasm_contract.builtin_models import builtin_identity, builtin_models
 from chiasm_contract.fingerprint import Value
@@ -25,15 +26,16 @@ from chiasm_operator.resource import Images, Resource
 
 REVISION_VERSION = "v1"
 
-_NOT_SERVING: Any = {
+NOT_SERVING: Any = {
     "replicas": True,
-    "rollout": {"max_surge", "max_unavailable", "progress_deadline_seconds"},
+    # All but what pods are told.
+    "rollout": set(Rollout.model_fields) - {"drain_seconds", "termination_grace_period_seconds"},
 }
 
 
 def revision(spec: Spec, images: Images) -> str:
     """`v1-` and ten hex digits; usable as a label value and in names."""
-    serving = spec.model_dump(exclude=_NOT_SERVING, exclude_defaults=True, context=CANONICAL)
+    serving = spec.model_dump(exclude=NOT_SERVING, exclude_defaults=True, context=CANONICAL)
     # A section of which only left-out fields were set is a section at its defaults.
     serving = {name: section for name, section in serving.items() if section != {}}
     content = {"spec": serving, "worker": images.worker, "sidecar": images.sidecar}
@@ -63,7 +65,7 @@ class Target:
 
     @property
     def name(self) -> str:
-        """Name of the resource and of most of its children."""
+        """Name of the resource and of what its revisions share."""
         return self.resource.name
 
     @cached_property
@@ -71,10 +73,14 @@ class Target:
         """See `revision`."""
         return revision(self.spec, self.images)
 
+    def revision_name(self, revision: str) -> str:
+        """Name of each object that one revision has for itself; at most 63 characters."""
+        return f"{self.name}-{revision}"
+
     @property
-    def config_name(self) -> str:
-        """Name of this revision's ConfigMap: pods of an older revision keep their own."""
-        return f"{self.name}-{self.revision}"
+    def traffic_name(self) -> str:
+        """Name of the ConfigMap with the traffic plan."""
+        return f"{self.name}-traffic"
 
     @property
     def model_id(self) -> str:
@@ -86,6 +92,10 @@ class Target:
         """Labels that pick the resource's pods; they never change."""
         return {names.LABEL_APP: names.APP, names.LABEL_OWNER: self.name}
 
+    def revision_selector(self, revision: str) -> dict[str, str]:
+        """Labels that pick the pods of one revision."""
+        return {**self.selector, names.LABEL_REVISION: revision}
+
     @property
     def labels(self) -> dict[str, str]:
         """Labels of every child."""
@@ -94,6 +104,10 @@ class Target:
             names.LABEL_INSTANCE: self.name,
             names.LABEL_MANAGED_BY: names.FIELD_MANAGER,
         }
+
+    def revision_metadata(self, revision: str) -> dict[str, Any]:
+        """`metadata` of a child that belongs to one revision."""
+        return self.metadata(self.revision_name(revision), labels={names.LABEL_REVISION: revision})
 
     def metadata(
         self,
