@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.operator.rollout.scenarios import SCENARIOS, STEPS, WINDOW, note, spec, told
 from tests.operator.rollout.world import World
 
-# Each end state once; which kills are tried is hypothesis' choice, bench/operator_chaos.py does all.
+# Each end state once. Hypothesis chooses which kills are tried; bench/operator_chaos.py does all.
 _ENDS: dict[str, tuple[World, object]] = {}
 
 
