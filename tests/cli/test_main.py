@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-COMMANDS = ("serve", "ask", "fingerprint", "version", "worker", "sidecar", "operator")
+COMMANDS = ("serve", "ask", "fingerprint", "rollout", "version", "worker", "sidecar", "operator")
 
 
 def chiasm(*arguments: str, without: str = "") -> subprocess.CompletedProcess[str]:

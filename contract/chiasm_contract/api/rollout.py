@@ -15,6 +15,8 @@ from chiasm_contract.api.fields import ApiModel, IntOrPercent, rule, rules
 from chiasm_contract.weights import ALLOWED, PATTERN, parse_weight
 
 MAX_STEPS = 20
+# What pods are told; the rest says how they are replaced, and makes no other revision.
+TOLD_TO_PODS = frozenset({"drain_seconds", "termination_grace_period_seconds"})
 
 
 def _checked(value: str) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 
 from chiasm_contract import names
 from chiasm_contract.api.fields import CANONICAL
-from chiasm_contract.api.rollout import Rollout
+from chiasm_contract.api.rollout import TOLD_TO_PODS, Rollout
 from chiasm_contract.api.v1alpha1 import Spec
 from chiasm_contract.builtin_models import builtin_identity, builtin_models
 from chiasm_contract.fingerprint import Value
@@ -28,8 +28,7 @@ REVISION_VERSION = "v1"
 
 NOT_SERVING: Any = {
     "replicas": True,
-    # All but what pods are told.
-    "rollout": set(Rollout.model_fields) - {"drain_seconds", "termination_grace_period_seconds"},
+    "rollout": set(Rollout.model_fields) - TOLD_TO_PODS,
 }
 
 

@@ -1,0 +1,249 @@
+"""`chiasm rollout`: where a rollout is, what was before, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
+from chiasm_contract import names
+from chiasm_contract.api.rollout import TOLD_TO_PODS
+from pydantic.alias_generators import to_camel
+
+from chiasm_cli.errors import CliError
+from chiasm_cli.kubectl import Kubectl
+
+Object = Mapping[str, Any]
+
+app = typer.Typer(
+    help="Follow and steer the rollout of a MultimodalInference.", no_args_is_help=True
+)
+
+NameArgument = Annotated[str, typer.Argument(help="Name of the MultimodalInference.")]
+NamespaceOption = Annotated[
+    str, typer.Option("--namespace", "-n", help="Its namespace; default: kubectl's.")
+]
+ContextOption = Annotated[str, typer.Option(help="kubectl's context; default: the present one.")]
+KubectlOption = Annotated[str, typer.Option(help="The kubectl to use.")]
+_TOLD = {to_camel(name) for name in TOLD_TO_PODS}
+
+
+@app.command()
+def status(
+    name: NameArgument,
+    namespace: NamespaceOption = "",
+    context: ContextOption = "",
+    kubectl: KubectlOption = "kubectl",
+) -> None:
+    """Say where the rollout is and what it waits for."""
+    resource = Kubectl(kubectl, namespace, context).resource(name)
+    print("\n".join(described(resource)))
+
+
+@app.command()
+def history(
+    name: NameArgument,
+    namespace: NamespaceOption = "",
+    context: ContextOption = "",
+    kubectl: KubectlOption = "kubectl",
+) -> None:
+    """List the revisions that undo can bring back."""
+    cluster = Kubectl(kubectl, namespace, context)
+    print("\n".join(listed(cluster.resource(name), cluster.revisions(name))))
+
+
+@app.command()
+def undo(
+    name: NameArgument,
+    to_revision: Annotated[
+        int, typer.Option(min=0, help="Number in the history; 0 is the one before.")
+    ] = 0,
+    namespace: NamespaceOption = "",
+    context: ContextOption = "",
+    kubectl: KubectlOption = "kubectl",
+) -> None:
+    """Write the spec of an earlier revision."""
+    cluster = Kubectl(kubectl, namespace, context)
+    resource = cluster.resource(name)
+    record = chosen(resource, cluster.revisions(name), to_revision)
+    cluster.replace_spec(resource, restored(resource["spec"], record["data"]["spec"]))
+    print(f"{name} goes back to revision {_revision(record)} (number {record['revision']}).")
+
+
+def _act(name: str, verb: str, cluster: Kubectl) -> None:
+    rollout = _rollout(cluster.resource(name))
+    canary = rollout.get("canaryRevision")
+    if not canary:
+        raise CliError(
+            f"{name} has no rollout under way that could be told to {verb}; see: "
+            f"chiasm rollout status {name}"
+        )
+    cluster.annotate(name, names.ANNOTATION_ROLLOUT_ACTION, f"{verb}:{canary}")
+    print(f"{name}: {verb} for revision {canary}.")
+
+
+@app.command()
+def promote(
+    name: NameArgument,
+    namespace: NamespaceOption = "",
+    context: ContextOption = "",
+    kubectl: KubectlOption = "kubectl",
+) -> None:
+    """Pass over the steps that remain and make the new revision the stable one."""
+    _act(name, "promote", Kubectl(kubectl, namespace, context))
+
+
+@app.command()
+def abort(
+    name: NameArgument,
+    namespace: NamespaceOption = "",
+    context: ContextOption = "",
+    kubectl: KubectlOption = "kubectl",
+) -> None:
+    """Take all traffic from the new revision."""
+    _act(name, "abort", Kubectl(kubectl, namespace, context))
+
+
+@app.command()
+def retry(
+    name: NameArgument,
+    namespace: NamespaceOption = "",
+    context: ContextOption = "",
+    kubectl: KubectlOption = "kubectl",
+) -> None:
+    """Begin an aborted rollout again."""
+    _act(name, "retry", Kubectl(kubectl, namespace, context))
+
+
+@app.command()
+def pause(
+    name: NameArgument,
+    namespace: NamespaceOption = "",
+    context: ContextOption = "",
+    kubectl: KubectlOption = "kubectl",
+) -> None:
+    """Hold the rollout where it is."""
+    _act(name, "pause", Kubectl(kubectl, namespace, context))
+
+
+@app.command()
+def resume(
+    name: NameArgument,
+    namespace: NamespaceOption = "",
+    context: ContextOption = "",
+    kubectl: KubectlOption = "kubectl",
+) -> None:
+    """Go on behind a pause."""
+    _act(name, "resume", Kubectl(kubectl, namespace, context))
+
+
+def _rollout(resource: Object) -> Object:
+    """`status.rollout`.
+
+    Raises: CliError when no operator has written one.
+    """
+    rollout: Object | None = resource.get("status", {}).get("rollout")
+    if rollout is None:
+        name = resource["metadata"]["name"]
+        raise CliError(
+            f"{name} has no status.rollout yet: no operator has looked at it; is one running?"
+        )
+    return rollout
+
+
+def described(resource: Object) -> Iterator[str]:
+    """The lines of `chiasm rollout status`."""
+    status, rollout = resource["status"], _rollout(resource)
+    steps = resource["spec"].get("rollout", {}).get("steps", [])
+    yield f"Phase:    {status['phase']}"
+    yield f"State:    {rollout['state']}" + (
+        f": {rollout['message']}" if rollout["message"] else ""
+    )
+    yield f"Stable:   {rollout['stableRevision'] or '-'}"
+    canary = rollout.get("canaryRevision")
+    if canary:
+        yield f"Canary:   {canary}"
+        manual = rollout.get("manualWeight")
+        origin = f" (annotation says {manual} %)" if manual is not None else ""
+        yield f"Weight:   {rollout['weight']} %{origin}"
+        if steps and manual is None:
+            yield f"Step:     {rollout['currentStep']} of {len(steps)} done"
+    yield f"Pods:     {status['ready']} of {status['revision']} ready, {status['replicas']} in all"
+    for item in rollout.get("leaving", ()):
+        yield f"Leaving:  {item['revision']} ({item['why']} until {item['until']})"
+
+
+def _revision(record: Object) -> str:
+    revision: str = record["metadata"]["labels"][names.LABEL_REVISION]
+    return revision
+
+
+def _by_number(records: Sequence[Object]) -> list[Object]:
+    return sorted(records, key=lambda record: int(record["revision"]))
+
+
+def listed(resource: Object, records: Sequence[Object]) -> Iterator[str]:
+    """The lines of `chiasm rollout history`, the latest last."""
+    rollout = _rollout(resource)
+    yield f"{'NUMBER':<8}{'REVISION':<16}{'CREATED':<22}{'ROLE':<9}CHANGED"
+    before: Object | None = None
+    for record in _by_number(records):
+        revision = _revision(record)
+        roles = {rollout["stableRevision"]: "stable", rollout.get("canaryRevision"): "canary"}
+        created = record["metadata"].get("creationTimestamp", "")
+        changed = ", ".join(_changed(before, record)) if before else "-"
+        role = roles.get(revision, "-")
+        yield f"{record['revision']:<8}{revision:<16}{created:<22}{role:<9}{changed}"
+        before = record
+
+
+def _leaves(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(node, dict) and node:
+        for key, value in node.items():
+            yield from _leaves(value, f"{path}.{key}".lstrip("."))
+    else:
+        yield path, node
+
+
+def _changed(before: Object, after: Object) -> list[str]:
+    """Fields and images that are not as they were in the revision before."""
+    old, new = (
+        dict(_leaves({"spec": each["data"]["spec"], "images": each["data"]["images"]}))
+        for each in (before, after)
+    )
+    return sorted(path for path in old.keys() | new.keys() if old.get(path) != new.get(path))
+
+
+def chosen(resource: Object, records: Sequence[Object], number: int) -> Object:
+    """The record to go back to; with number 0 what serves now, or served before.
+
+    Raises: CliError when there is no such revision.
+    """
+    name, rollout = resource["metadata"]["name"], _rollout(resource)
+    ordered = _by_number(records)
+    if number:
+        found = next((each for each in ordered if each["revision"] == number), None)
+        if found is None:
+            known = ", ".join(str(each["revision"]) for each in ordered)
+            raise CliError(f"{name} has no revision number {number}; there are: {known}.")
+        return found
+    if rollout.get("canaryRevision"):
+        stable = rollout["stableRevision"]
+        found = next((each for each in ordered if _revision(each) == stable), None)
+    else:
+        present = resource["status"]["revision"]
+        earlier = [each for each in ordered if _revision(each) != present]
+        found = earlier[-1] if earlier else None
+    if found is None:
+        raise CliError(f"{name} has no earlier revision; see: chiasm rollout history {name}")
+    return found
+
+
+def restored(spec: Object, recorded: Object) -> dict[str, Any]:
+    """The spec of an earlier revision; how many pods, and how they are replaced, stay as now."""
+    if not recorded:
+        raise CliError("the spec of that revision is not known; its record was deleted once.")
+    now = {key: value for key, value in spec.get("rollout", {}).items() if key not in _TOLD}
+    rollout = {**now, **recorded.get("rollout", {})}
+    kept = {"replicas": spec["replicas"]} if "replicas" in spec else {}
+    return {**recorded, **kept, **({"rollout": rollout} if rollout else {})}
