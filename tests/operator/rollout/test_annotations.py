@@ -216,3 +216,22 @@ def test_answers_without_an_end_are_waited_for_as_long_as_a_request_may_take(
     world.live(60, lambda: world.pointer == world.revision)
     world.live(301)  # config.requestTimeoutSeconds is 600
     assert world.replicas(first) == 0
+
+
+def test_a_pod_that_does_not_answer_once_still_follows(served: World) -> None:
+    answering = served.ask
+
+    async def silent(_: object) -> dict[str, object]:
+        return {}
+
+    served.ask = silent  # type: ignore[assignment, method-assign]
+    served.live(3)
+    assert served.condition("TrafficSynced") == "True PlanAcknowledged"
+    assert served.condition("Ready") == "True AllReplicasReady"
+    served.ask = answering  # type: ignore[method-assign]
+    served.lag = 5
+    spec(1, sticky={"ttlSeconds": 7})(served)
+    served.live(1)
+    assert served.condition("TrafficSynced") == "False PlanNotAcknowledged"
+    served.settled()
+    assert served.condition("TrafficSynced") == "True PlanAcknowledged"

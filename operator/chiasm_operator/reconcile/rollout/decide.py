@@ -187,7 +187,7 @@ def _decision(
     split, rollout = turn.split, turn.rollout
     revisions = {split.stable, *([split.canary] if split.canary else ())}
     plan = planned(asked, seen, split, {name: address(name) for name in revisions})
-    lagging = seen.lagging(split.stable, seen.pointer) if plan == seen.plan else ()
+    lagging = replace(seen, plan=plan).lagging(split.stable, seen.pointer)
     free = plan == seen.plan and seen.pointer == split.stable and not lagging
     rest = leaving.left(asked, seen, rollout, set(turn.replicas), free, now)
     own = [item for item in rollout.leaving if item.revision in turn.replicas]

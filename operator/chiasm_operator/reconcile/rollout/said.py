@@ -53,7 +53,7 @@ def findings(
     return (
         _paused(asked, decision),
         _healthy(asked, decision),
-        _synced(decision, states),
+        _synced(decision, states, previous),
         _analysis(decision, previous),
     )
 
@@ -89,11 +89,16 @@ def _healthy(asked: Asked, decision: Decision) -> Finding:
     return Finding(kind, Truth.TRUE, Reason.AS_EXPECTED, rollout.message or "No rollout.")
 
 
-def _synced(decision: Decision, states: Mapping[str, PodState]) -> Finding:
+def _synced(
+    decision: Decision, states: Mapping[str, PodState], previous: tuple[Condition, ...]
+) -> Finding:
     kind, epoch = ConditionType.TRAFFIC_SYNCED, decision.plan.epoch
-    if not decision.lagging:
-        text = f"Every pod that clients reach follows plan {epoch}."
-        return Finding(kind, Truth.TRUE, Reason.PLAN_ACKNOWLEDGED, text)
+    synced = f"Every pod that clients reach follows plan {epoch}."
+    before = next((item for item in previous if item.type == kind), None)
+    silent = not any(pod in states for pod in decision.lagging)
+    # Whoever followed this plan and only did not answer this time follows it still.
+    if not decision.lagging or (silent and before is not None and before.message == synced):
+        return Finding(kind, Truth.TRUE, Reason.PLAN_ACKNOWLEDGED, synced)
     named = ", ".join(decision.lagging[:_MAX_NAMED])
     reported = [states[pod].traffic.problem for pod in decision.lagging if pod in states]
     said = next((f" One says: {problem}" for problem in reported if problem), "")
@@ -132,7 +137,8 @@ def _changes(before: StatusRollout, after: StatusRollout, asked: Asked) -> Itera
     if same and canary and after.current_step > before.current_step:
         done = f"Step {after.current_step} of {num_steps} is done for revision {canary}."
         yield Told(Reason.ROLLOUT_STEP_COMPLETED, done)
-    if after.weight != before.weight and after.stable_revision == before.stable_revision:
+    moved = after.stable_revision != before.stable_revision
+    if after.weight != before.weight and not moved and not after.rolling:
         share = f"The canary's share of new conversations is {after.weight} %."
         yield Told(Reason.TRAFFIC_WEIGHT_UPDATED, share)
     if before.stable_revision and after.stable_revision != before.stable_revision:
