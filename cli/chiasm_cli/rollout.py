@@ -24,7 +24,7 @@ NamespaceOption = Annotated[
     str, typer.Option("--namespace", "-n", help="Its namespace; default: kubectl's.")
 ]
 ContextOption = Annotated[str, typer.Option(help="kubectl's context; default: the present one.")]
-KubectlOption = Annotated[str, typer.Option(help="The kubectl to use.")]
+_KIND = f"{names.PLURAL}.{names.GROUP}"
 _TOLD = {to_camel(name) for name in TOLD_TO_PODS}
 
 
@@ -33,10 +33,9 @@ def status(
     name: NameArgument,
     namespace: NamespaceOption = "",
     context: ContextOption = "",
-    kubectl: KubectlOption = "kubectl",
 ) -> None:
     """Say where the rollout is and what it waits for."""
-    resource = Kubectl(kubectl, namespace, context).resource(name)
+    resource = _resource(Kubectl(context, namespace), name)
     print("\n".join(described(resource)))
 
 
@@ -45,11 +44,10 @@ def history(
     name: NameArgument,
     namespace: NamespaceOption = "",
     context: ContextOption = "",
-    kubectl: KubectlOption = "kubectl",
 ) -> None:
     """List the revisions that undo can bring back."""
-    cluster = Kubectl(kubectl, namespace, context)
-    print("\n".join(listed(cluster.resource(name), cluster.revisions(name))))
+    cluster = Kubectl(context, namespace)
+    print("\n".join(listed(_resource(cluster, name), _records(cluster, name))))
 
 
 @app.command()
@@ -60,25 +58,36 @@ def undo(
     ] = 0,
     namespace: NamespaceOption = "",
     context: ContextOption = "",
-    kubectl: KubectlOption = "kubectl",
 ) -> None:
     """Write the spec of an earlier revision."""
-    cluster = Kubectl(kubectl, namespace, context)
-    resource = cluster.resource(name)
-    record = chosen(resource, cluster.revisions(name), to_revision)
-    cluster.replace_spec(resource, restored(resource["spec"], record["data"]["spec"]))
+    cluster = Kubectl(context, namespace)
+    resource = _resource(cluster, name)
+    record = chosen(resource, _records(cluster, name), to_revision)
+    spec = restored(resource["spec"], record["data"]["spec"])
+    version = resource["metadata"]["resourceVersion"]
+    # Nothing is written over what somebody changed meanwhile.
+    unchanged = {"op": "test", "path": "/metadata/resourceVersion", "value": version}
+    cluster.change(_KIND, name, [unchanged, {"op": "replace", "path": "/spec", "value": spec}])
     print(f"{name} goes back to revision {_revision(record)} (number {record['revision']}).")
 
 
+def _resource(cluster: Kubectl, name: str) -> Object:
+    return cluster.get(_KIND, name)[0]
+
+
+def _records(cluster: Kubectl, name: str) -> list[Object]:
+    return cluster.get("controllerrevisions.apps", f"--selector={names.LABEL_OWNER}={name}")
+
+
 def _act(name: str, verb: str, cluster: Kubectl) -> None:
-    rollout = _rollout(cluster.resource(name))
+    rollout = _rollout(_resource(cluster, name))
     canary = rollout.get("canaryRevision")
     if not canary:
         raise CliError(
             f"{name} has no rollout under way that could be told to {verb}; see: "
             f"chiasm rollout status {name}"
         )
-    cluster.annotate(name, names.ANNOTATION_ROLLOUT_ACTION, f"{verb}:{canary}")
+    cluster.annotate(_KIND, name, names.ANNOTATION_ROLLOUT_ACTION, f"{verb}:{canary}")
     print(f"{name}: {verb} for revision {canary}.")
 
 
@@ -87,10 +96,9 @@ def promote(
     name: NameArgument,
     namespace: NamespaceOption = "",
     context: ContextOption = "",
-    kubectl: KubectlOption = "kubectl",
 ) -> None:
     """Pass over the steps that remain and make the new revision the stable one."""
-    _act(name, "promote", Kubectl(kubectl, namespace, context))
+    _act(name, "promote", Kubectl(context, namespace))
 
 
 @app.command()
@@ -98,10 +106,9 @@ def abort(
     name: NameArgument,
     namespace: NamespaceOption = "",
     context: ContextOption = "",
-    kubectl: KubectlOption = "kubectl",
 ) -> None:
     """Take all traffic from the new revision."""
-    _act(name, "abort", Kubectl(kubectl, namespace, context))
+    _act(name, "abort", Kubectl(context, namespace))
 
 
 @app.command()
@@ -109,10 +116,9 @@ def retry(
     name: NameArgument,
     namespace: NamespaceOption = "",
     context: ContextOption = "",
-    kubectl: KubectlOption = "kubectl",
 ) -> None:
     """Begin an aborted rollout again."""
-    _act(name, "retry", Kubectl(kubectl, namespace, context))
+    _act(name, "retry", Kubectl(context, namespace))
 
 
 @app.command()
@@ -120,10 +126,9 @@ def pause(
     name: NameArgument,
     namespace: NamespaceOption = "",
     context: ContextOption = "",
-    kubectl: KubectlOption = "kubectl",
 ) -> None:
     """Hold the rollout where it is."""
-    _act(name, "pause", Kubectl(kubectl, namespace, context))
+    _act(name, "pause", Kubectl(context, namespace))
 
 
 @app.command()
@@ -131,10 +136,9 @@ def resume(
     name: NameArgument,
     namespace: NamespaceOption = "",
     context: ContextOption = "",
-    kubectl: KubectlOption = "kubectl",
 ) -> None:
     """Go on behind a pause."""
-    _act(name, "resume", Kubectl(kubectl, namespace, context))
+    _act(name, "resume", Kubectl(context, namespace))
 
 
 def _rollout(resource: Object) -> Object:
@@ -240,10 +244,17 @@ def chosen(resource: Object, records: Sequence[Object], number: int) -> Object:
 
 
 def restored(spec: Object, recorded: Object) -> dict[str, Any]:
-    """The spec of an earlier revision; how many pods, and how they are replaced, stay as now."""
+    """The spec of an earlier revision; what makes no revision stays as it is now: how many pods,
+    how they are replaced, which namespaces are retired.
+
+    Raises: CliError when the record holds no spec.
+    """
     if not recorded:
         raise CliError("the spec of that revision is not known; its record was deleted once.")
     now = {key: value for key, value in spec.get("rollout", {}).items() if key not in _TOLD}
     rollout = {**now, **recorded.get("rollout", {})}
     kept = {"replicas": spec["replicas"]} if "replicas" in spec else {}
+    retired = spec.get("tiers", {}).get("retiredNamespaces")
+    if retired and "tiers" in recorded:
+        kept["tiers"] = {**recorded["tiers"], "retiredNamespaces": retired}
     return {**recorded, **kept, **({"rollout": rollout} if rollout else {})}

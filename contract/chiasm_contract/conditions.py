@@ -25,6 +25,7 @@ class ConditionType(StrEnum):
     ROLLOUT_HEALTHY = "RolloutHealthy"
     TRAFFIC_SYNCED = "TrafficSynced"
     ANALYSIS_HEALTHY = "AnalysisHealthy"
+    TIERS_USABLE = "TiersUsable"
 
 
 class Phase(StrEnum):
@@ -45,11 +46,11 @@ class Reason(StrEnum):
     ROLLOUT_COMPLETE = "RolloutComplete"
     AS_EXPECTED = "AsExpected"
     IDENTITY_CONFIRMED = "IdentityConfirmed"
+    NAMESPACE_OPEN = "NamespaceOpen"
     SCALED_TO_ZERO = "ScaledToZero"
     NOT_PAUSED = "NotPaused"
     NO_CANARY = "NoCanary"
     PLAN_ACKNOWLEDGED = "PlanAcknowledged"
-    ANALYSIS_PASSED = "AnalysisPassed"
     NO_ANALYSIS = "NoAnalysis"
     # Under way
     ROLLOUT_IN_PROGRESS = "RolloutInProgress"
@@ -63,7 +64,6 @@ class Reason(StrEnum):
     PAUSED_BY_SPEC = "PausedBySpec"
     MANUAL_WEIGHT = "ManualWeight"
     ANALYSIS_RUNNING = "AnalysisRunning"
-    NOT_ENOUGH_DATA = "NotEnoughData"
     # Told in events only
     TRAFFIC_WEIGHT_UPDATED = "TrafficWeightUpdated"
     ROLLOUT_STEP_COMPLETED = "RolloutStepCompleted"
@@ -89,13 +89,23 @@ class Reason(StrEnum):
     IDENTITY_MISMATCH = "IdentityMismatch"
     TENANT_KEYS_REFUSED = "TenantKeysRefused"
     PODS_REFUSED = "PodsRefused"
+    SERVED_NAMESPACE_RETIRED = "ServedNamespaceRetired"
     PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"
     ROLLOUT_ABORTED = "RolloutAborted"
     INVALID_ANNOTATION = "InvalidAnnotation"
     STABLE_CAPACITY = "StableCapacity"
-    ANALYSIS_FAILED = "AnalysisFailed"
     ANALYSIS_INCONCLUSIVE = "AnalysisInconclusive"
     PLAN_REFUSED = "PlanRefused"
+    # What a comparison of both revisions found
+    NOT_WORSE = "NotWorse"
+    NO_DATA = "NoData"
+    TOO_FEW_SAMPLES = "TooFewSamples"
+    ERROR_RATE = "ErrorRate"
+    SLOW_FIRST_TOKEN = "SlowFirstToken"  # noqa: S105 - a word, not a secret
+    SLOW_TOKENS = "SlowTokens"
+    OUTPUT_LENGTH = "OutputLength"
+    GUARD_REJECTS = "GuardRejects"
+    DISAGREEMENT = "Disagreement"
 
 
 class Truth(StrEnum):

@@ -250,6 +250,22 @@ class PodState(_Message):
     traffic: TrafficReport = TrafficReport()
 
 
+class HeldNamespace(_Message):
+    """What a pod's tiers hold of a retired namespace, or of all tenants of one release."""
+
+    name: str
+    state: Literal["live", "draining", "retired", "swept"]
+    tier_bytes: dict[str, int] = Field(
+        description="Of each tier that counts its own, by name; Valkey's are not counted by pods."
+    )
+
+
+class HeldNamespaces(_Message):
+    """GET /namespaces of a sidecar: what `chiasm namespaces list` shows."""
+
+    namespaces: tuple[HeldNamespace, ...] = ()
+
+
 def encode_request(head: GenerateHead, files: MediaFiles) -> bytes:
     """One request body; the head's sizes are set from the files."""
     sizes = {

@@ -169,6 +169,12 @@ SIDECAR_SPECS: tuple[MetricSpec, ...] = (
         {"tier": KV_TIERS, "state": ("live", "draining", "retired", "swept")},
     ),
     MetricSpec(
+        "chiasm_kv_retired_list_loads_total", "counter", "loads", "sidecar",
+        "Times that the list of retired namespaces was read because it had changed; refused: it "
+        "could not be used, and what it named before stays retired.",
+        {"outcome": ("taken", "refused")},
+    ),
+    MetricSpec(
         "chiasm_kv_engine_generation", "gauge", "generations", "sidecar",
         "The latest generation that the worker has named; it moves before every swap.",
     ),

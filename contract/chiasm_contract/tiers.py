@@ -20,6 +20,13 @@ KindSet = Annotated[
     Field(min_length=1, description="The kinds of records that go to this tier."),
 ]
 Digits16 = r"[0-9a-f]{16}"
+NAMESPACE_PREFIX = f"^{Digits16}(-{Digits16}){{0,2}}$"
+"""The first 16 digits of compute_fp, of repr_fp and of scope_fp, or the beginning of that."""
+
+
+def release_prefix(compute_fp: str, repr_fp: str) -> str:
+    """What the names of all namespaces begin with that one model and configuration use."""
+    return f"{compute_fp[:16]}-{repr_fp[:16]}"
 
 
 class _Frozen(BaseModel):
@@ -130,10 +137,11 @@ class BlockTiers(_Frozen):
         le=1,
         description="How much of each tier's bytes one namespace may take.",
     )
-    retired: tuple[Annotated[str, Field(pattern=f"^{Digits16}(-{Digits16}){{0,2}}$")], ...] = Field(
-        default=(),
-        description="Namespaces, or their beginnings, that are neither read nor written any more; "
-        "what they hold is removed for good.",
+    retired_path: Path | None = Field(
+        default=None,
+        description="A file of namespaces, or their beginnings, a line each, that are neither read "
+        "nor written any more; what they hold is removed for good. Read anew when it changes; "
+        "None: there are none.",
     )
 
     @model_validator(mode="after")

@@ -88,7 +88,9 @@ class Counts(_Message):
     errors: int = 0  # answered 5xx, cut, or not answered and taken over by stable
     rerouted: int = 0  # of the errors: taken over by stable before the first byte
     guard_rejects: int = 0  # restored blocks that were refused
-    first_token: Classes = NONE_COUNTED
+    first_token: Classes = NONE_COUNTED  # of each answer that ended well
+    # Of each such answer the mean time between its tokens: one value an answer, for the gaps of one
+    # answer are no independent samples.
     inter_token: Classes = NONE_COUNTED
     answers: int = 0  # that ended well
     output_tokens: int = 0  # of those answers

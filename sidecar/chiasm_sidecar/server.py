@@ -12,11 +12,12 @@ import contextlib
 import logging
 import signal
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 
 import uvicorn
 from chiasm_contract.config import SidecarConfig
+from chiasm_contract.messages import HeldNamespaces
 from starlette.types import ASGIApp
 
 from chiasm_sidecar.drain import DRAIN_SIGNAL
@@ -102,12 +103,13 @@ async def running(
         worker = await stack.enter_async_context(WorkerClient(config.worker_socket))
         gate = Gate(config.tenants, instruments)
         readiness = Readiness(config, worker, instruments, gate)
+        held: Callable[[], HeldNamespaces] = HeldNamespaces
         if config.tiers is not None:
             service = block_service(config.tiers, readiness.admitted_identity, instruments)
-            await stack.enter_async_context(service)
+            held = (await stack.enter_async_context(service)).held
         app = create_app(config, worker, readiness, instruments, gate)
         api_server = _server(ClosesWhenDraining(app, readiness), config.request_timeout_seconds)
-        metrics_server = _server(create_metrics_app(worker, readiness, instruments), 1)
+        metrics_server = _server(create_metrics_app(worker, readiness, instruments, held), 1)
         watching = [asyncio.create_task(each.watch()) for each in (readiness, gate)]
         stopped = asyncio.create_task(api_server.serve(sockets=[api]))
         side = asyncio.create_task(metrics_server.serve(sockets=[metrics]))

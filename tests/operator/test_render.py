@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chiasm_contract import builtin_models
+from chiasm_contract import builtin_models, names
 from chiasm_contract.api.crd import crd
 from chiasm_contract.config import SidecarConfig, WorkerConfig
 from chiasm_operator import render
@@ -31,7 +31,13 @@ def load_tool(name: str) -> Any:
 
 
 def child(target: Target, kind: str) -> Manifest:
-    return next(item for item in render.children(target) if item["kind"] == kind)
+    """The one of that kind; of ConfigMaps that of the revision."""
+    return next(
+        item
+        for item in render.children(target)
+        if item["kind"] == kind
+        and (kind != "ConfigMap" or names.LABEL_REVISION in item["metadata"]["labels"])
+    )
 
 
 def pod_spec(target: Target) -> dict[str, Any]:
@@ -307,7 +313,7 @@ def test_bounds_and_retirements_reach_the_sidecar(make_target: Callable[..., Tar
     assert tiers.valkey is not None
     assert tiers.valkey.max_bytes == 40 * 2**30
     assert tiers.namespace_share == 0.5
-    assert tiers.retired == ("0123456789abcdef",)
+    assert tiers.retired_path == Path("/etc/chiasm-namespaces/retired")
 
 
 def test_a_single_pod_has_no_disruption_budget(make_target: Callable[..., Target]) -> None:

@@ -20,11 +20,9 @@ from chiasm_contract.api.fields import (
     rule,
     rules,
 )
-from chiasm_contract.tiers import Digits16
+from chiasm_contract.tiers import NAMESPACE_PREFIX
 
-NamespacePrefix = Annotated[
-    str, StringConstraints(max_length=50, pattern=f"^{Digits16}(-{Digits16}){{0,2}}$")
-]
+NamespacePrefix = Annotated[str, StringConstraints(max_length=50, pattern=NAMESPACE_PREFIX)]
 
 
 class SecretEntry(ApiModel):
@@ -135,6 +133,7 @@ class Tiers(ApiModel):
         default=(),
         max_length=256,
         description="Namespaces, or their beginnings, that are neither read nor written any more. "
-        "What tiers hold of them is removed for good, whoever writes later. The first 16 hex "
-        "digits of a compute_fp name all that one model made.",
+        "What tiers hold of them is removed for good, whoever writes later; taking an entry out "
+        "brings nothing back. Running pods hear of it, none is restarted. The first 16 hex digits "
+        "of a compute_fp name all that one model made.",
     )

@@ -2,5 +2,6 @@
 
 Pure: no clock, no environment, no network; the same observation gives the same plan, so a pass
 that was killed half-way is simply done again. Order of the package: `ownership` and `drift` judge
-one child, `children` plans all of them, `pods` and `identity` judge what runs, `status` says it.
+one child, `children` plans all of them, `pods`, `identity` and `namespaces` judge what runs,
+`status` says it.
 """

@@ -18,6 +18,7 @@ from chiasm_contract.conditions import (
     transitions,
 )
 
+from chiasm_operator.reconcile import namespaces
 from chiasm_operator.reconcile.children import ChildPlan, deployment_settled
 from chiasm_operator.reconcile.identity import judge
 from chiasm_operator.reconcile.observed import (
@@ -186,12 +187,21 @@ def _events(previous: Sequence[Condition], current: Sequence[Condition]) -> tupl
         reason = Reason(condition.reason)
         wrong = condition.type == ConditionType.DEGRADED and condition.status == Truth.TRUE
         stopped = condition.type == ConditionType.SERVING and condition.status == Truth.FALSE
+        useless = reason is Reason.SERVED_NAMESPACE_RETIRED
         started = reason is Reason.ROLLOUT_IN_PROGRESS
         ill = (
             condition.type == ConditionType.ROLLOUT_HEALTHY and condition.status == Truth.FALSE
         ) and reason in {Reason.INVALID_ANNOTATION, Reason.STABLE_CAPACITY}
-        failed = reason is Reason.ANALYSIS_FAILED
-        if wrong or ill or failed or (stopped and previous and reason is Reason.NO_READY_PODS):
+        failed = (
+            condition.type == ConditionType.ANALYSIS_HEALTHY and condition.status == Truth.FALSE
+        )
+        if (
+            wrong
+            or useless
+            or ill
+            or failed
+            or (stopped and previous and reason is Reason.NO_READY_PODS)
+        ):
             events[reason] = Event(True, reason, condition.message)
         elif reason in _ANNOUNCED or (started and condition.type == ConditionType.PROGRESSING):
             events.setdefault(reason, Event(False, reason, condition.message))
@@ -215,12 +225,14 @@ def outcome(
     rollout = said.findings(asked, decision, resource.conditions, observed.states)
     synced = next(item for item in rollout if item.type is ConditionType.TRAFFIC_SYNCED)
     first = problems[0] if problems else None
+    tiers = namespaces.judge(target, verdict.latched)
     findings = (
         _ready(counts, complete, first, bool(plan.waiting), synced),
         _serving(counts),
         _progressing(target, complete, problems),
         _degraded(problems),
         verdict.finding,
+        *([tiers] if tiers else []),
         *rollout,
     )
     conditions = merge(resource.conditions, findings, now, resource.generation)

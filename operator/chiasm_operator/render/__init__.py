@@ -11,6 +11,7 @@ from chiasm_operator.render import (
     deployment,
     disruption_budget,
     network_policy,
+    retired,
     revision,
     service,
     service_account,
@@ -28,8 +29,10 @@ __all__ = ["Record", "SecretUse", "Target", "children", "of_revision", "secret_u
 def shared(target: Target) -> tuple[Manifest, ...]:
     """What all revisions share but the Service for clients, in the order of applying."""
     budget = disruption_budget.render(target)
+    ended = retired.render(target)
     return (
         service_account.render(target),
+        *([ended] if ended else []),
         network_policy.render(target),
         *([budget] if budget else []),
     )

@@ -117,7 +117,7 @@ def block_tiers(asked: Tiers | None) -> BlockTiers | None:
             timeout_seconds=valkey.timeout_milliseconds / 1000,
         ),
         namespace_share=asked.max_namespace_percent / 100,
-        retired=asked.retired_namespaces,
+        retired_path=Path(names.RETIRED_DIR) / names.RETIRED_KEY,
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from chiasm_contract import names, quantity
 
-from chiasm_operator.render import tenants
+from chiasm_operator.render import retired, tenants
 from chiasm_operator.render.target import Target
 from chiasm_operator.render.tiers import tier_mounts, tier_volumes
 
@@ -40,7 +40,7 @@ def _volumes(target: Target) -> list[dict[str, Any]]:
     if source.image:
         image = {"reference": source.image.reference, "pullPolicy": source.image.pull_policy}
         volumes.append({"name": _MODEL, "image": image})
-    return volumes + tier_volumes(target) + tenants.volumes(target)
+    return volumes + tier_volumes(target) + retired.volumes(target) + tenants.volumes(target)
 
 
 def _traffic_volume(target: Target) -> dict[str, Any]:
@@ -121,6 +121,7 @@ def _sidecar(target: Target) -> dict[str, Any]:
             # No subPath: such mounts never change.
             {"name": _TRAFFIC, "mountPath": names.TRAFFIC_DIR, "readOnly": True},
             *tier_mounts(target),
+            *retired.mounts(target),
             *tenants.mounts(target),
         ],
     }

@@ -1,9 +1,10 @@
 """What every renderer gets: the resource, its spec, the images, and the revision they make.
 
 The revision names what is served. It changes exactly when pods must change: it hashes the spec
-without what decides how many pods there are and how they are replaced, fields at their defaults
-left out, so that a newer operator with more fields restarts nothing, and what is known of a
-built-in model, so that other weights under the same name never meet pods of the old ones.
+without what decides how many pods there are, how they are replaced and what running pods are told
+(retired namespaces), fields at their defaults left out, so that a newer operator with more fields
+restarts nothing, and what is known of a built-in model, so that other weights under the same name
+never meet pods of the old ones.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ REVISION_VERSION = "v1"
 
 NOT_SERVING: Any = {
     "replicas": True,
+    "tiers": {"retired_namespaces"},
     "rollout": set(Rollout.model_fields) - TOLD_TO_PODS,
 }
 

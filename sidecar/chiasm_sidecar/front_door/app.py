@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from chiasm_contract.config import SidecarConfig
 from chiasm_contract.errors import ChiasmError, UnknownModel
+from chiasm_contract.messages import HeldNamespaces
 from fastapi import FastAPI, Request
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
@@ -110,8 +111,13 @@ def create_app(
     return app
 
 
-def create_metrics_app(worker: WorkerClient, readiness: Readiness, metrics: Metrics) -> FastAPI:
-    """What Prometheus and the operator read."""
+def create_metrics_app(
+    worker: WorkerClient,
+    readiness: Readiness,
+    metrics: Metrics,
+    held: Callable[[], HeldNamespaces],
+) -> FastAPI:
+    """What Prometheus, the operator and `chiasm namespaces` read."""
     app = _bare("Chiasm metrics")
 
     @_get(app, "/metrics")
@@ -127,6 +133,11 @@ def create_metrics_app(worker: WorkerClient, readiness: Readiness, metrics: Metr
     async def state() -> Response:
         """The pod's state and identity."""
         return Response(readiness.state.model_dump_json(), media_type="application/json")
+
+    @_get(app, "/namespaces")
+    async def namespaces() -> Response:
+        """What this pod's tiers hold, by digests."""
+        return Response(held().model_dump_json(), media_type="application/json")
 
     return app
 

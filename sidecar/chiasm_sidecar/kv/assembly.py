@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 
 from chiasm_contract.block_record import RecordKind
 from chiasm_contract.tiers import BlockTiers, RecordKindName
@@ -18,6 +18,7 @@ from chiasm_contract.tiers import BlockTiers, RecordKindName
 from chiasm_sidecar.kv.meters import Meters
 from chiasm_sidecar.kv.namespaces import Registry
 from chiasm_sidecar.kv.peers.tier import PeerTier
+from chiasm_sidecar.kv.retired_list import RetiredList
 from chiasm_sidecar.kv.service import BlockService
 from chiasm_sidecar.kv.session import Admitted
 from chiasm_sidecar.kv.store import BlockStore
@@ -27,7 +28,7 @@ from chiasm_sidecar.kv.tiers.disk import DiskTier
 from chiasm_sidecar.kv.tiers.host import HostTier
 from chiasm_sidecar.kv.tiers.level import Level
 from chiasm_sidecar.kv.tiers.valkey import ValkeyTier
-from chiasm_sidecar.kv.upkeep import sweep
+from chiasm_sidecar.kv.upkeep import Sweeper, end
 from chiasm_sidecar.metrics import Metrics
 
 log = logging.getLogger("chiasm.sidecar.kv")
@@ -42,18 +43,26 @@ async def block_service(
     Raises: OSError when the socket cannot be made.
     """
     meters = Meters(metrics)
-    registry = Registry(settings.retired)
+    registry = Registry()
     levels = _levels(settings, meters)
     store = BlockStore(levels, registry, meters)
+    sweeper = Sweeper(levels, registry)
+
+    def retire(prefixes: Sequence[str]) -> None:
+        sweeper.retire(prefixes)
+        store.recount()
+
+    retired = RetiredList(settings.retired_path, retire, meters)
+    retired.look()  # before anybody asks
     tasks = [asyncio.create_task(store.write(level)) for level in levels]
-    tasks.append(asyncio.create_task(_open_and_sweep(levels, store, registry)))
+    tasks.append(asyncio.create_task(_open_and_sweep(levels, store, sweeper)))
+    tasks.append(asyncio.create_task(retired.watch()))
     try:
         async with BlockService(settings, store, admitted, meters).listening():
             yield store
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end(tasks)
+        await sweeper.close()
         await store.close()
 
 
@@ -80,11 +89,11 @@ def _levels(settings: BlockTiers, meters: Meters) -> list[Level]:
     return levels
 
 
-async def _open_and_sweep(levels: list[Level], store: BlockStore, registry: Registry) -> None:
+async def _open_and_sweep(levels: list[Level], store: BlockStore, sweeper: Sweeper) -> None:
     for level in levels:
         try:
             await level.tier.open()
         except TierFailed as error:
             log.error("a tier cannot be used", extra={"fields": {"detail": str(error)}})
     store.recount()
-    await sweep(levels, registry)
+    await sweeper.begin()

@@ -93,6 +93,10 @@ class Meters:
         """A tier failed, or took too long."""
         self._add("chiasm_kv_tier_failures_total", 1, tier=place_name(place))
 
+    def retired_list(self, outcome: Literal["taken", "refused"]) -> None:
+        """The list of retired namespaces was another one."""
+        self._add("chiasm_kv_retired_list_loads_total", 1, outcome=outcome)
+
     def refused(self, reason: str) -> None:
         """A connection was refused; session.py has the reasons."""
         self._add("chiasm_kv_connections_refused_total", 1, reason=reason)

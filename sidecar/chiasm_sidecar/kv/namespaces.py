@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from chiasm_contract.block_batch import ExpectedShape
 from chiasm_contract.block_record import SCOPE_BYTES
 from chiasm_contract.fingerprint import Value
+from chiasm_contract.tiers import release_prefix
 
 _DIGITS = 16
 
@@ -61,7 +62,7 @@ class Release:
     @property
     def prefix(self) -> str:
         """compute-repr, 16 digits each."""
-        return f"{self.compute_fp[:_DIGITS]}-{self.repr_fp[:_DIGITS]}"
+        return release_prefix(self.compute_fp, self.repr_fp)
 
     def namespace(self, scope_fp: bytes) -> Namespace:
         """The namespace of one scope; its manifest tells a person what it was."""
@@ -90,6 +91,11 @@ def prefixes(name: str) -> list[str]:
     return ["-".join(parts[:length]) for length in range(1, len(parts) + 1)]
 
 
+def release_of(name: str) -> str:
+    """The prefix that all tenants' namespaces of one release share."""
+    return prefixes(name)[:2][-1]
+
+
 class Registry:
     """What this pod admits, and what it was told to end: from that follows each state."""
 
@@ -113,6 +119,14 @@ class Registry:
         if self._admitted is not None and not begins(name, self._admitted):
             return State.DRAINING
         return State.LIVE
+
+    def ended_by(self, name: str) -> str | None:
+        """The shortest retired prefix that names it."""
+        return min((end for end in self._ends if begins(name, end)), key=len, default=None)
+
+    def ends(self) -> Mapping[str, State]:
+        """Every retired prefix, and how far its end has come."""
+        return self._ends
 
     def open(self, name: str) -> bool:
         """Whether records of it may be read and written."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -23,9 +24,10 @@ from chiasm_contract.block_record import (
     parse_header,
 )
 from chiasm_contract.block_wire import Tier as Place
+from chiasm_contract.messages import HeldNamespace, HeldNamespaces
 
 from chiasm_sidecar.kv.meters import Meters, Op, place_name
-from chiasm_sidecar.kv.namespaces import Namespace, Registry, Release, State
+from chiasm_sidecar.kv.namespaces import Namespace, Registry, Release, State, release_of
 from chiasm_sidecar.kv.removal import PAUSES_SECONDS, Remover
 from chiasm_sidecar.kv.tiers.level import Level
 
@@ -254,6 +256,22 @@ class BlockStore:
         """Write for ever what is queued for a tier; of two contents under one key none stays."""
         async for namespace, key in level.writing():
             self.remover.remove(namespace, key)
+
+    def held(self) -> HeldNamespaces:
+        """What the tiers hold, by release; what is retired by the prefix that retired it."""
+        held: dict[str, Counter[str]] = {prefix: Counter() for prefix in self.registry.ends()}
+        states = dict(self.registry.ends())
+        for level in self.levels:
+            for name, size in level.tier.bytes_by_namespace().items():
+                place = self.registry.ended_by(name) or release_of(name)
+                held.setdefault(place, Counter())[place_name(level.tier.place)] += size
+                states.setdefault(place, self.registry.state(name))
+        return HeldNamespaces(
+            namespaces=tuple(
+                HeldNamespace(name=place, state=states[place].value, tier_bytes=dict(sizes))
+                for place, sizes in sorted(held.items())
+            )
+        )
 
     def _bytes(self, level: Level, state: State) -> int:
         held = level.tier.bytes_by_namespace()

@@ -1,15 +1,23 @@
-"""What happens beside requests: queued records are written, retired namespaces are swept.
+"""What happens beside requests: retired namespaces are swept, and stay so.
 
-A sweep never hurries: a batch, a pause. It begins with the tombstone, so nothing can be written
-behind it, and ends when no tier finds anything more. A tier that fails is asked again later; until
-then the namespace stays retired.
+From the moment that a prefix is retired nothing under it is read or written here. Tombstones are
+set up in every tier before anything is removed, so nothing can be written behind a sweep. A sweep
+never hurries: a batch, a pause; of each tier one at a time, so that a slow one holds up none of the
+others. A tier that fails is asked again later; until then the namespace stays retired.
+
+A tombstone may get lost where others keep it: a Valkey that was emptied, or that came back from an
+older snapshot, with records of before in it. It is therefore set up again and again, and where it
+did not stand the tier is swept once more.
+
+Must not know: where the list of what is retired comes from.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from chiasm_sidecar.kv.meters import place_name
 from chiasm_sidecar.kv.namespaces import Registry
@@ -19,38 +27,104 @@ from chiasm_sidecar.kv.tiers.level import Level
 log = logging.getLogger("chiasm.sidecar.kv")
 
 BATCH = 256
-PAUSE_SECONDS = 0.1
-_RETRY_SECONDS = 30.0
+_CANCEL_AGAIN_SECONDS = 0.5
 
 
-async def sweep(
-    levels: Sequence[Level],
-    registry: Registry,
-    pause_seconds: float = PAUSE_SECONDS,
-    retry_seconds: float = _RETRY_SECONDS,
-) -> None:
-    """Return when all that is retired is swept, now or by a process of before."""
-    for level in levels:
-        for prefix in level.tier.tombstones():
-            await _swept([level], prefix, pause_seconds)
-    while retired := registry.retired():
-        for prefix in retired:
-            if await _swept(levels, prefix, pause_seconds):
-                registry.swept(prefix)
-                log.info("a namespace is swept", extra={"fields": {"namespace": prefix}})
-        if registry.retired():
-            await asyncio.sleep(retry_seconds)
+@dataclass(frozen=True, slots=True)
+class Pauses:
+    """Seconds between batches, before a tier that failed, and before tombstones are looked at."""
+
+    batch: float = 0.1
+    retry: float = 30.0
+    again: float = 60.0
 
 
-async def _swept(levels: Sequence[Level], prefix: str, pause_seconds: float) -> bool:
-    done = True
-    for level in levels:
+class Sweeper:
+    """Ends namespaces, each in a task of its own that goes on as long as the process lives."""
+
+    def __init__(
+        self, levels: Sequence[Level], registry: Registry, pauses: Pauses | None = None
+    ) -> None:
+        self._levels = levels
+        self._registry = registry
+        self._pauses = pauses or Pauses()
+        self._turns = {id(level): asyncio.Lock() for level in levels}
+        self._opened = asyncio.Event()
+        self._endings: dict[str, asyncio.Task[None]] = {}
+
+    def retire(self, prefixes: Iterable[str]) -> None:
+        """End these; those that are named already go on ending."""
+        for prefix in prefixes:
+            if prefix not in self._endings:
+                self._registry.retire(prefix)
+                self._endings[prefix] = asyncio.create_task(self._end(prefix))
+
+    async def begin(self) -> None:
+        """The tiers are open: sweep from now on, first what processes of before had begun."""
+        self._opened.set()
+        for level in self._levels:
+            for prefix in level.tier.tombstones():
+                await self._sweep(level, prefix)
+
+    async def close(self) -> None:
+        """Leave the rest to the next process."""
+        await end(self._endings.values())
+
+    async def _end(self, prefix: str) -> None:
+        await self._opened.wait()
+        while not await self._swept(prefix):  # noqa: ASYNC110 - pauses, waits for nothing
+            await asyncio.sleep(self._pauses.retry)
+        self._registry.swept(prefix)
+        log.info("a namespace is swept", extra={"fields": {"namespace": prefix}})
+        while True:
+            await asyncio.sleep(self._pauses.again)
+            for level in self._levels:
+                if await self._retire(level, prefix):
+                    words = {"tier": place_name(level.tier.place), "namespace": prefix}
+                    log.warning("a tombstone was lost", extra={"fields": words})
+                    await self._sweep(level, prefix)
+
+    async def _swept(self, prefix: str) -> bool:
+        standing = [
+            level for level in self._levels if await self._retire(level, prefix) is not None
+        ]
+        done = [await self._sweep(level, prefix) for level in standing]
+        return all(done) and len(standing) == len(self._levels)
+
+    async def _retire(self, level: Level, prefix: str) -> bool | None:
+        """Whether a tombstone was missing in a tier; None when that cannot be told."""
         try:
-            await level.tier.retire(prefix)
-            while await level.tier.sweep(prefix, BATCH):  # noqa: ASYNC110 - pauses, waits for nothing
-                await asyncio.sleep(pause_seconds)
+            return await level.tier.retire(prefix)
         except TierFailed as error:
-            done = False
-            words = {"tier": place_name(level.tier.place), "detail": str(error)}
-            log.warning("a sweep is put off", extra={"fields": words})
-    return done
+            _put_off(level, error)
+            return None
+
+    async def _sweep(self, level: Level, prefix: str) -> bool:
+        """Whether nothing is left in a tier."""
+        try:
+            async with self._turns[id(level)]:
+                while await level.tier.sweep(prefix, BATCH):  # noqa: ASYNC110
+                    await asyncio.sleep(self._pauses.batch)
+        except TierFailed as error:
+            _put_off(level, error)
+            return False
+        return True
+
+
+async def end(tasks: Iterable[asyncio.Task[None]]) -> None:
+    """Cancel tasks that go on for ever until each has ended.
+
+    Once is not enough: before Python 3.12 `asyncio.wait_for`, in which a client of Valkey waits,
+    swallows a cancellation that comes just when what it waits for is done.
+    """
+    every = running = set(tasks)
+    while running:
+        for task in running:
+            task.cancel()
+        _, running = await asyncio.wait(running, timeout=_CANCEL_AGAIN_SECONDS)
+    await asyncio.gather(*every, return_exceptions=True)
+
+
+def _put_off(level: Level, error: TierFailed) -> None:
+    words = {"tier": place_name(level.tier.place), "detail": str(error)}
+    log.warning("a sweep is put off", extra={"fields": words})

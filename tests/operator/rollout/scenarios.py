@@ -71,7 +71,7 @@ class _Bad(dict[str, dict[str, Counts]]):
 
     def get(self, key: str, default: Any = None) -> Any:
         errors = 0 if key == self._stable else self._errors
-        return {"text": Counts(requests=200, errors=errors)}
+        return {"text": Counts(requests=200, errors=errors, answers=200 - errors)}
 
 
 WINDOW = {"rollbackWindow": {"seconds": 60}}

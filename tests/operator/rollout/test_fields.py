@@ -179,11 +179,11 @@ def samples(world: World) -> None:
     spec(2, steps=LOOK, analysis={"minSamples": 801})(world)
     world.live(60)
     assert world.state == "Verifying"
-    assert world.condition("AnalysisHealthy") == "Unknown NotEnoughData"
+    assert world.condition("AnalysisHealthy") == "Unknown TooFewSamples"
     spec(2, steps=LOOK, analysis={"minSamples": 800})(world)
     world.settled()
     assert world.rollout["currentStep"] == 2
-    assert world.condition("AnalysisHealthy") == "True AnalysisPassed"
+    assert world.condition("AnalysisHealthy") == "True NotWorse"
 
 
 @field("analysis.failureLimit")
@@ -193,7 +193,7 @@ def limit(world: World) -> None:
     world.live(40, lambda: world.state in {"Aborting", "Aborted"})
     looks = [instants.to_seconds(world.now) - instants.to_seconds(world.rollout["stepBegan"])]
     assert looks == [16], "three faults are borne, the fourth is one too many"
-    assert world.condition("AnalysisHealthy") == "False AnalysisFailed"
+    assert world.condition("AnalysisHealthy") == "False ErrorRate"
 
 
 @field("analysis.onNoData")

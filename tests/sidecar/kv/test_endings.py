@@ -21,7 +21,18 @@ from tests.sidecar.kv.conftest import (
     keys,
     record,
 )
-from tests.sidecar.kv.tiered import both, disk, filled, name, opened, place, stored, valkey
+from tests.sidecar.kv.tiered import (
+    both,
+    disk,
+    filled,
+    name,
+    opened,
+    place,
+    retiring,
+    stored,
+    swept,
+    valkey,
+)
 
 OTHER_IDENTITY = identity(**{"repr.layout": "another"})
 
@@ -35,15 +46,12 @@ async def test_a_retired_release_is_neither_read_nor_written_and_swept_everywher
     await first.stop()
 
     prefix = NAMESPACE.name.split("-")[0]
-    second = await start_service(**tiers, retired=[prefix])
+    second = await start_service(**tiers, **retiring(tmp_path, prefix))
     worker = await second.worker()
     assert [each.verdict for each in await worker.chain(*keys(2))] == [RETIRED] * 2
     assert [each.verdict for each in await worker.store(record(9))] == [RETIRED]
 
-    async def swept() -> bool:
-        return second.store.registry.retired() == ()
-
-    await until(swept)
+    await until(swept(second))
     assert not (tmp_path / "disk" / NAMESPACE.name).exists()
     assert {each.decode() for each in await root.keys("*")} == {f"chiasm:retired:{prefix}"}
     await second.stop()
@@ -61,12 +69,8 @@ async def test_a_pod_of_before_writes_nothing_behind_a_sweep(
     late = await start_service(**tiers)
     worker = await filled(late, 4, "valkey")
     paths = {"socket_path": tmp_path / "second.sock", "staging_path": tmp_path / "second.staging"}
-    second = await start_service(**tiers, **paths, retired=[NAMESPACE.name])
-
-    async def swept() -> bool:
-        return second.store.registry.retired() == ()
-
-    await until(swept)
+    second = await start_service(**tiers, **paths, **retiring(tmp_path, NAMESPACE.name))
+    await until(swept(second))
     await worker.store(*map(record, range(4, 9)))
     await until(stored(late, "host", 9))
 
@@ -91,10 +95,10 @@ async def test_a_sweep_that_a_killed_process_began_is_ended_by_the_next(
     worker = await second.worker()
     assert [each.verdict for each in await worker.chain(*keys(2))] == [ABSENT] * 2
 
-    async def swept() -> bool:
+    async def nothing_left() -> bool:
         return not await asyncio.to_thread((tmp_path / "disk" / NAMESPACE.name).exists)
 
-    await until(swept)
+    await until(nothing_left)
 
 
 async def test_what_belongs_to_another_identity_goes_first(

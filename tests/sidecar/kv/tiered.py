@@ -28,6 +28,13 @@ def both(tmp_path: Path, port: int) -> dict[str, Any]:
     return {"disk": disk(tmp_path), "valkey": valkey(tmp_path, port)}
 
 
+def retiring(tmp_path: Path, *prefixes: str) -> dict[str, Any]:
+    """Settings with a list of retired namespaces, written now."""
+    path = tmp_path / "retired"
+    path.write_text("".join(f"{prefix}\n" for prefix in prefixes))
+    return {"retired_path": path}
+
+
 def place(tmp_path: Path, number: int) -> Path:
     return tmp_path / "disk" / NAMESPACE.name / key(number).hex()[:2] / key(number).hex()
 
@@ -45,6 +52,15 @@ def stored(service: Service, tier: str, count: int) -> Callable[[], Awaitable[bo
         return sum(service.value(name, tier=tier, kind=kind) for kind in kinds) >= count
 
     return enough
+
+
+def swept(service: Service) -> Callable[[], Awaitable[bool]]:
+    """Whether nothing is left of what is retired."""
+
+    async def nothing() -> bool:
+        return service.store.registry.retired() == ()
+
+    return nothing
 
 
 def opened(service: Service) -> Callable[[], Awaitable[bool]]:

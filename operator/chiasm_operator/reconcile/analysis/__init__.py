@@ -1,8 +1,5 @@
-"""Is the canary as good as the stable revision? Judged from exact counts, for each modality."""
+"""Is the canary worse than stable? Judged from exact counts of both, taken at the same time."""
 
-from __future__ import annotations
+from chiasm_operator.reconcile.analysis.judging import Kind, Policy, Verdict, judge
 
-from chiasm_operator.reconcile.analysis.judge import judge
-from chiasm_operator.reconcile.analysis.verdict import Verdict
-
-__all__ = ["Verdict", "judge"]
+__all__ = ["Kind", "Policy", "Verdict", "judge"]

@@ -8,7 +8,7 @@ from chiasm_contract.api.status import StatusRollout
 from chiasm_contract.traffic import WHOLE
 from chiasm_contract.weights import parse_weight
 
-from chiasm_operator.reconcile.analysis import Verdict, judge
+from chiasm_operator.reconcile.analysis import Policy, Verdict, judge
 from chiasm_operator.reconcile.rollout.asked import Asked
 from chiasm_operator.reconcile.rollout.capacity import Pace, bearable, bears, need, replace
 from chiasm_operator.reconcile.rollout.seen import Seen
@@ -82,7 +82,7 @@ def way(asked: Asked, seen: Seen, rollout: StatusRollout, stable: str, now: int)
 def _reached(seen: Seen, asked: Asked, stable: str) -> Reached:
     followed = planned_canary(seen, asked.target) and seen.acknowledged(stable, seen.pointer)
     plan = seen.plan if followed else None
-    policy = asked.policy.analysis
+    policy = Policy(min_samples=asked.policy.analysis.min_samples)
     return Reached(
         share=plan.share if plan else None,
         mirror=plan.mirror if plan else None,

@@ -15,11 +15,13 @@ from chiasm_contract.conditions import Condition, ConditionType, Finding, Reason
 from chiasm_contract.messages import PodState
 from pydantic import ValidationError
 
+from chiasm_operator.reconcile.analysis import Kind
 from chiasm_operator.reconcile.problems import Problem
 from chiasm_operator.reconcile.rollout.asked import Asked
 from chiasm_operator.reconcile.rollout.decide import Decision
 
 _MAX_NAMED = 3
+_TRUTHS = {Kind.PASS: Truth.TRUE, Kind.FAIL: Truth.FALSE, Kind.HOLD: Truth.UNKNOWN}
 
 
 @dataclass(frozen=True)
@@ -110,8 +112,8 @@ def _synced(
 def _analysis(decision: Decision, previous: tuple[Condition, ...]) -> Finding:
     kind, verdict, rollout = ConditionType.ANALYSIS_HEALTHY, decision.verdict, decision.rollout
     if verdict is not None:
-        truth = {"pass": Truth.TRUE, "fail": Truth.FALSE, "hold": Truth.UNKNOWN}[verdict.kind]
-        return Finding(kind, truth, verdict.reason, verdict.message)
+        truth = _TRUTHS[verdict.kind]
+        return Finding(kind, truth, Reason(verdict.reason), verdict.message)
     before = next((item for item in previous if item.type == kind), None)
     if before is not None and rollout.canary_revision and rollout.current_step:
         return Finding(kind, Truth(before.status), Reason(before.reason), before.message)

@@ -15,6 +15,7 @@ from chiasm_contract.api.rollout import Analysis, AnalysisStep, Step
 from chiasm_contract.api.status import StatusRollout
 from chiasm_contract.weights import parse_weight
 
+from chiasm_operator.reconcile.analysis import Kind as Outcome
 from chiasm_operator.reconcile.analysis import Verdict
 from chiasm_operator.reconcile.rollout.actions import aborted, next_step
 
@@ -131,13 +132,13 @@ def _analysis(
     verdict = look()
     later = instants.to_text(now + policy.interval_seconds)
     rollout = rollout.model_copy(update={"next_look": later})
-    if verdict.kind == "fail":
+    if verdict.kind is Outcome.FAIL:
         failed = rollout.failed_looks + 1
         rollout = rollout.model_copy(update={"failed_looks": failed})
         if failed > policy.failure_limit:
             rollout = aborted(rollout, rollout.canary_revision, verdict.message)
         return _Looked(rollout, verdict=verdict)
-    if verdict.kind == "hold":
+    if verdict.kind is Outcome.HOLD:
         return _without_data(policy, rollout, verdict, now)
     return _Looked(rollout, _over(rollout, now), verdict)
 

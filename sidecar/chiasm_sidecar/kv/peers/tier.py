@@ -225,9 +225,11 @@ class PeerTier:
         if peer is not None:
             peer.breaker.failed(self._clock())
 
-    async def retire(self, prefix: str) -> None:
+    async def retire(self, prefix: str) -> bool:
         """Nothing of it is asked for any more."""
+        stood = prefix in self._retired
         self._retired.add(prefix)
+        return not stood
 
     async def sweep(self, prefix: str, max_records: int) -> int:
         """Each replica sweeps its own."""

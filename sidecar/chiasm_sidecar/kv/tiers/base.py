@@ -36,8 +36,11 @@ class Tier(Protocol):
     async def drop(self, namespace: Namespace, key: bytes) -> None:
         """Take out what lies under a key; never called during a put (level.py)."""
 
-    async def retire(self, prefix: str) -> None:
-        """Set up the tombstone: from now on no put under the prefix succeeds, whoever calls."""
+    async def retire(self, prefix: str) -> bool:
+        """Set up the tombstone: from now on no put under the prefix succeeds, whoever calls.
+
+        Whether it did not stand already.
+        """
 
     async def sweep(self, prefix: str, max_records: int) -> int:
         """Remove about so many records of a retired prefix; how many it were, 0: none is left."""

@@ -134,10 +134,10 @@ class DiskTier(Bounded):
         self._ledger.remove(namespace.name, key)
         await self._do(self._folder.remove, [(namespace.name, key)])
 
-    async def retire(self, prefix: str) -> None:
+    async def retire(self, prefix: str) -> bool:
         """Write the tombstone."""
         self._retired.add(prefix)
-        await self._do(self._folder.retire, prefix)
+        return await self._do(self._folder.retire, prefix)
 
     async def sweep(self, prefix: str, max_records: int) -> int:
         """Remove up to so many files, and folders that are empty then."""

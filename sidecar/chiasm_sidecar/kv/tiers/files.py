@@ -135,17 +135,20 @@ class Folder:
         for namespace, key in records:
             self._place(namespace, key).unlink(missing_ok=True)
 
-    def retire(self, prefix: str) -> None:
-        """Write a tombstone that outlives a power cut.
+    def retire(self, prefix: str) -> bool:
+        """Write a tombstone that outlives a power cut; whether there was none.
 
         Raises: OSError.
         """
+        if (self._retired / prefix).exists():
+            return False
         for path, flags in ((self._retired / prefix, os.O_WRONLY | os.O_CREAT), (self._retired, 0)):
             file = os.open(path, flags | os.O_CLOEXEC, 0o600)
             try:
                 os.fsync(file)
             finally:
                 os.close(file)
+        return True
 
     def retired(self) -> set[str]:
         """The prefixes with a tombstone.

@@ -58,9 +58,11 @@ class HostTier(Bounded):
         """Forget a record."""
         self._forget(namespace.name, key)
 
-    async def retire(self, prefix: str) -> None:
+    async def retire(self, prefix: str) -> bool:
         """No put under the prefix succeeds any more."""
+        stood = prefix in self._retired
         self._retired.add(prefix)
+        return not stood
 
     async def sweep(self, prefix: str, max_records: int) -> int:
         """Forget up to so many records."""

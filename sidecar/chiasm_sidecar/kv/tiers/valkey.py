@@ -145,9 +145,9 @@ class ValkeyTier:
         """Remove a record."""
         await self._forget([f"{namespace.name}:{key.hex()}"])
 
-    async def retire(self, prefix: str) -> None:
+    async def retire(self, prefix: str) -> bool:
         """Set the tombstone."""
-        await self._do("SET", f"{self._prefix}:retired:{prefix}", "retired")
+        return bool(await self._do("SET", f"{self._prefix}:retired:{prefix}", "retired", "NX"))
 
     def tombstones(self) -> Iterable[str]:
         """Whoever set one up sweeps."""
