@@ -7,7 +7,7 @@ What the fields do is in docs/rollout.md. Must not know: how traffic is divided.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
@@ -191,14 +191,10 @@ _ASCENDING = rule(
 )
 
 
-def _sections(**extra: Any) -> dict[str, Any]:
-    return {**rules(_NEEDS_A_WAY, _GRACE, _ASCENDING), **extra}
-
-
 class Rollout(ApiModel):
     """How a new revision replaces the old one."""
 
-    model_config = ConfigDict(json_schema_extra=_sections())
+    model_config = ConfigDict(json_schema_extra=rules(_NEEDS_A_WAY, _GRACE, _ASCENDING))
 
     max_surge: IntOrPercent = Field(
         default=1, description="Pods above `replicas` during a rollout; a number or a share."
