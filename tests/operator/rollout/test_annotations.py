@@ -27,6 +27,8 @@ def test_a_weight_is_followed_exactly(text: str, parts: int, served: World) -> N
     assert served.pointer != served.revision, "not even 100 % promotes"
     assert served.plan is not None
     assert served.plan.members == tuple(sorted(pod.name for pod in served.ready(served.pointer)))
+    # Without them a later turn that another sidecar gets would lose its conversation.
+    assert served.plan.member_addresses == ("10.0.0.1:9100",) * len(served.plan.members)
 
 
 @given(st.integers(0, 10_000))
