@@ -46,7 +46,8 @@ from stand_ins.faulty_worker import Fault
 
 NAME = "reader"
 FAULTS = (
-    Fault.PICTURES, Fault.CRASHING, Fault.CRASHING_IN_ANSWERS, Fault.SLOW, Fault.WRONG, Fault.SOUND
+    Fault.BY_HAND, Fault.PICTURES, Fault.CRASHING, Fault.CRASHING_IN_ANSWERS, Fault.SLOW,
+    Fault.WRONG,
 )  # fmt: skip
 # Only a comparison sees these.
 BY_VERDICT = (Fault.SLOW, Fault.WRONG)
@@ -150,20 +151,14 @@ class Trial:
     async def fault(self, fault: Fault, url: str, limit_seconds: float) -> dict[str, Any]:
         """The figures of one canary."""
         watch, before = self._watch, {pod.name: pod.restarts for pod in self._watch.stable_pods()}
-        by_hand = fault is Fault.SOUND
         client = Client(url, NAME, self._per_second)
         async with client.asking() as counted:
             began = time.monotonic()
-            if by_hand:
-                # The stable spec is sound, too: another field makes another sound revision.
-                patch = '{"spec":{"engine":{"maxNumSeqs":17}}}'
-                await self._kubectl("patch", "mmi", NAME, "--type=merge", "-p", patch)
-            else:
-                await self._apply(fault, steps=True)
+            await self._apply(fault, steps=True)
             await watch.until(lambda: self._share() > 0, "the canary's share", 600)
             canary: str = watch.rollout["canaryRevision"]
             shared = time.monotonic()
-            ended = await self._ended(canary, fault, by_hand, limit_seconds)
+            ended = await self._ended(canary, fault, limit_seconds)
             if ended is None:
                 figures: dict[str, Any] = {"found": False}
                 await self._kubectl(
@@ -193,13 +188,13 @@ class Trial:
                 "stable_answers_on": goes_on}  # fmt: skip
 
     async def _ended(
-        self, canary: str, fault: Fault, by_hand: bool, limit_seconds: float
+        self, canary: str, fault: Fault, limit_seconds: float
     ) -> tuple[float, float] | None:
         """When the fault was visible, and when the abort was decided; None: never."""
         watch = self._watch
         aborted = lambda: watch.rollout.get("abortedRevision") == canary  # noqa: E731
-        if by_hand:
-            await asyncio.sleep(10)
+        if fault is Fault.BY_HAND:
+            await asyncio.sleep(_LATER_SECONDS)
             at = time.monotonic()
             await self._kubectl(
                 "annotate", "mmi", NAME, "--overwrite",
@@ -262,7 +257,7 @@ async def measured(
         await trial.begin()
         with cluster.endpoint(tour.NAMESPACE, NAME, names.API_PORT) as url:
             for fault in faults:
-                label = "by_hand" if fault is Fault.SOUND else fault.name.lower()
+                label = fault.name.lower()
                 found[label] = await trial.fault(fault, url, options.limit_seconds)
                 print(f"{label}: {json.dumps(found[label])}", flush=True)
     return found

@@ -18,7 +18,7 @@ from chiasm_contract import names
 from chiasm_contract.messages import PodState
 from pydantic import ValidationError
 
-_POLL_SECONDS = 0.1
+_POLL_SECONDS = 0.2
 _TIMEOUT = aiohttp.ClientTimeout(total=2)
 
 
@@ -131,7 +131,7 @@ class Watch:
         )
 
     async def follow_sidecars(self, http: aiohttp.ClientSession) -> None:
-        """Ask each pod's sidecar ten times a second."""
+        """Ask each pod's sidecar five times a second."""
         while True:
             known = [pod for pod in self.pods.values() if pod.address]
             answers = await asyncio.gather(*(self._state(http, pod) for pod in known))

@@ -42,9 +42,10 @@ ANSWERS_BEFORE_A_CRASH = 10
 
 
 class Fault(IntEnum):
-    """By `engine.maxNumSeqs`; any other number is a sound worker."""
+    """By `engine.maxNumSeqs`; any other number is a sound worker, as are the first two."""
 
     SOUND = 16
+    BY_HAND = 17
     WRONG = 21
     SLOW = 22
     CRASHING = 23
@@ -82,8 +83,7 @@ class FaultyWorker:
     async def _generate(self, request: web.Request) -> web.StreamResponse:
         head, files = messages.decode_request(await request.read())
         fault = self.fault if _is_of_a_client(head) else Fault.SOUND
-        if fault is not Fault.SOUND:
-            self._num_asked += 1
+        self._num_asked += fault is not Fault.SOUND
         if fault is Fault.PICTURES and files.images:
             raise web.HTTPInternalServerError
         due = self._num_asked >= ANSWERS_BEFORE_A_CRASH
