@@ -103,7 +103,7 @@ def manifest(fault: Fault, *, steps: bool) -> dict[str, Any]:
     analysis: dict[str, Any] = {"intervalSeconds": 2, "minSamples": 20, "failureLimit": 1}
     if AGREEMENT in Analysis.model_fields:
         analysis["minAgreementPercent"] = 95
-    little = {"requests": {"cpu": "10m", "memory": "64Mi"}}
+    little = {"requests": {"cpu": "100m", "memory": "64Mi"}}
     rollout = {
         "analysis": analysis,
         "abort": {"scaleDownDelaySeconds": 0},
