@@ -6,6 +6,7 @@
     │   ├── Unauthorized       401  no API key, or a wrong one
     │   ├── UnknownModel       404
     │   ├── RequestTooLarge    413  bytes, pixels, number of media
+    │   ├── Misdirected        421  meant for another revision than the one that got it
     │   └── Overloaded         429  with retry_after_seconds
     ├── Unavailable            503  the part behind is not ready or gone
     └── InvariantError         a broken equation of ours: a bug, never the caller's fault
@@ -96,6 +97,13 @@ class RequestTooLarge(ClientFault):
     code = "request_too_large"
 
 
+class Misdirected(ClientFault):
+    """Meant for another revision than the one that got it."""
+
+    status = HTTPStatus.MISDIRECTED_REQUEST
+    code = "wrong_revision"
+
+
 class Overloaded(ClientFault):
     """The queue is full; the same request may succeed after `retry_after_seconds`."""
 
@@ -123,6 +131,7 @@ _BY_STATUS: dict[int, type[ChiasmError]] = {
         Unauthorized,
         UnknownModel,
         RequestTooLarge,
+        Misdirected,
         Overloaded,
         Unavailable,
     )

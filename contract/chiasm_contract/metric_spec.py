@@ -11,6 +11,7 @@ from typing import Literal, get_args
 
 from chiasm_contract.block_guard import Outcome
 from chiasm_contract.media_formats import AudioFormat, VideoFormat
+from chiasm_contract.traffic import LATENCY_BOUNDS, Role
 
 Kind = Literal["counter", "gauge", "histogram"]
 Part = Literal["sidecar", "worker", "operator"]
@@ -20,10 +21,11 @@ PER_PROCESS: tuple[str, ...] = ()
 
 MODEL: Mapping[str, tuple[str, ...]] = {"model_name": PER_PROCESS}
 
-STATUS_CODES = ("200", "400", "401", "404", "413", "429", "499", "500", "503")
+STATUS_CODES = ("200", "400", "401", "404", "413", "421", "429", "499", "500", "503")
 MODALITIES = ("text", "image", "video", "audio", "mixed", "unknown")
 BLOCK_KINDS = ("text_kv", "media_kv", "cross_kv", "encoder_output")
 KV_TIERS = ("host", "disk", "peer", "valkey")
+ROLES = get_args(Role)
 PEER_REFUSALS = ("denied", "silent", "busy")
 KV_OUTCOMES = tuple(outcome.name.lower() for outcome in Outcome)
 IMAGE_FORMATS = ("png", "jpeg", "webp", "gif", "bmp")
@@ -36,6 +38,7 @@ SECONDS_BUCKETS = (
 CHECK_SECONDS_BUCKETS = (
     0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05,
 )  # fmt: skip
+FIRST_TOKEN_BUCKETS = LATENCY_BOUNDS
 TOKEN_BUCKETS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 50_000)
 BYTES_BUCKETS = tuple(1024 * 4**power for power in range(9))
 

@@ -30,6 +30,7 @@ from chiasm_contract.metric_spec import (
     MetricSpec,
     Part,
 )
+from chiasm_contract.traffic_metric_specs import TRAFFIC_SPECS
 from chiasm_contract.worker_metric_specs import WORKER_SPECS
 
 SIDECAR_SPECS: tuple[MetricSpec, ...] = (
@@ -248,7 +249,7 @@ SIDECAR_SPECS: tuple[MetricSpec, ...] = (
         },
     ),
 )  # fmt: skip
-METRIC_SPECS = SIDECAR_SPECS + WORKER_SPECS
+METRIC_SPECS = SIDECAR_SPECS + TRAFFIC_SPECS + WORKER_SPECS
 
 
 def specs_of(part: Part) -> tuple[MetricSpec, ...]:

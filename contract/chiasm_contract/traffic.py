@@ -78,6 +78,12 @@ class TrafficPlan(_Message):
         description="Names of the pods that clients reach, sorted: the place of a pod is the phase "
         "of its counting, so that all together hit the share exactly",
     )
+    member_addresses: tuple[str, ...] = Field(
+        default=(),
+        description="host:port of the members' metrics ports, in any order: sidecars tell each "
+        "other there which conversations the canary has. Empty: they do not, and a later turn "
+        "that reaches another sidecar without its conversation header goes to stable",
+    )
 
 
 class Counts(_Message):

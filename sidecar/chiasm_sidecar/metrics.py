@@ -94,6 +94,22 @@ class Metrics:
             raise TypeError(f"{name} is no counter; metric_specs.py says otherwise")
         return child
 
+    def observe(self, name: str, value: float, **labels: str) -> None:
+        """Add one reading to the histogram `name`."""
+        child = self._instruments[name].labels(**labels)
+        if not isinstance(child, Histogram):
+            raise TypeError(f"{name} is no histogram; metric_specs.py says otherwise")
+        child.observe(value)
+
+    def total(self, name: str, **labels: str) -> float:
+        """The sum of the series of the counter `name` that have these labels."""
+        return sum(
+            sample.value
+            for family in self._instruments[name].collect()
+            for sample in family.samples
+            if sample.name == name and labels.items() <= sample.labels.items()
+        )
+
     def admitted(self, media: list[MediaFile]) -> None:
         """Count the files of one admitted request."""
         for file in media:

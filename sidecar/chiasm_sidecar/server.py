@@ -27,6 +27,7 @@ from chiasm_sidecar.kv.assembly import block_service
 from chiasm_sidecar.metrics import Metrics
 from chiasm_sidecar.readiness import Readiness
 from chiasm_sidecar.tenants.gate import Gate
+from chiasm_sidecar.traffic.division import Division
 from chiasm_sidecar.worker_client import WorkerClient
 
 log = logging.getLogger("chiasm.sidecar")
@@ -92,11 +93,12 @@ class Running:
 
 @contextlib.asynccontextmanager
 async def running(
-    config: SidecarConfig, api: socket.socket, metrics: socket.socket
+    config: SidecarConfig, api: socket.socket, metrics: socket.socket, member: str | None = None
 ) -> AsyncIterator[Running]:
     """Serve both ports while the block runs; leaving it lets running answers finish.
 
-    The sockets are listening ones, closed at the end.
+    The sockets are listening ones, closed at the end. `member` is the pod's name in traffic plans;
+    None: the host's name, which is a pod's.
     """
     instruments = Metrics(config.model_id)
     async with contextlib.AsyncExitStack() as stack:
@@ -107,10 +109,14 @@ async def running(
         if config.tiers is not None:
             service = block_service(config.tiers, readiness.admitted_identity, instruments)
             held = (await stack.enter_async_context(service)).held
-        app = create_app(config, worker, readiness, instruments, gate)
+        division = await stack.enter_async_context(
+            Division(config, member or socket.gethostname(), instruments)
+        )
+        app = create_app(config, worker, readiness, instruments, gate, division)
         api_server = _server(ClosesWhenDraining(app, readiness), config.request_timeout_seconds)
-        metrics_server = _server(create_metrics_app(worker, readiness, instruments, held), 1)
-        watching = [asyncio.create_task(each.watch()) for each in (readiness, gate)]
+        side_app = create_metrics_app(worker, readiness, instruments, division, held)
+        metrics_server = _server(side_app, 1)
+        watching = [asyncio.create_task(each.watch()) for each in (readiness, gate, division)]
         stopped = asyncio.create_task(api_server.serve(sockets=[api]))
         side = asyncio.create_task(metrics_server.serve(sockets=[metrics]))
         try:

@@ -148,8 +148,9 @@ class EventStream:
         rest = f'"logprobs": {logprobs}, "finish_reason": null'
         return self._chunk(event.index, delta, rest).encode()
 
-    def finish(self, event: FinishEvent) -> bytes:
-        """Why a choice ended; behind the last one the usage where asked for, and the end mark."""
+    def finish(self, event: FinishEvent, note: bytes = b"") -> bytes:
+        """Why a choice ended; behind the last one the usage where asked for, a note for who passes
+        the stream on, and the end mark."""
         stop_reason = json.dumps(event.stop_reason)
         rest = f'"logprobs": null, "finish_reason": "{event.reason}", "stop_reason": {stop_reason}'
         data = self._chunk(event.index, "{}", rest)
@@ -158,7 +159,7 @@ class EventStream:
         if self._include_usage:
             usage = usage_fields(event.usage)
             data += f"data: {json.dumps({**self._head, 'choices': [], 'usage': usage})}\n\n"
-        return data.encode() + DONE
+        return data.encode() + note + DONE
 
 
 def fault_event(error: ChiasmError) -> bytes:

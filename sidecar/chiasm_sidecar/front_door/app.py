@@ -16,11 +16,16 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from chiasm_sidecar.front_door import faults
+from chiasm_sidecar.front_door.bodies import Bodies
 from chiasm_sidecar.front_door.chat import ChatEndpoint
+from chiasm_sidecar.front_door.client_waits import ClientGone
 from chiasm_sidecar.front_door.schema import ChatRequest
 from chiasm_sidecar.metrics import CONTENT_TYPE, Metrics
 from chiasm_sidecar.readiness import Readiness
 from chiasm_sidecar.tenants.gate import Gate
+from chiasm_sidecar.traffic.counting import CLIENT_CLOSED
+from chiasm_sidecar.traffic.division import Division
+from chiasm_sidecar.traffic.sharing import MAX_MESSAGE_BYTES, PATH, parse_message
 from chiasm_sidecar.worker_client import WorkerClient
 
 _Handler = TypeVar("_Handler", bound=Callable[..., Awaitable[Response]])
@@ -49,10 +54,11 @@ def create_app(
     readiness: Readiness,
     metrics: Metrics,
     gate: Gate,
+    division: Division,
 ) -> FastAPI:
     """The API that clients of the model use."""
     app = _bare("Chiasm")
-    chat_endpoint = ChatEndpoint(config, worker, readiness, metrics, gate)
+    chat_endpoint = ChatEndpoint(config, worker, readiness, metrics, gate, division)
     created = int(time.time())
 
     @app.post("/v1/chat/completions", openapi_extra=_REQUEST_SCHEMA)
@@ -115,10 +121,12 @@ def create_metrics_app(
     worker: WorkerClient,
     readiness: Readiness,
     metrics: Metrics,
+    division: Division,
     held: Callable[[], HeldNamespaces],
 ) -> FastAPI:
-    """What Prometheus, the operator and `chiasm namespaces` read."""
+    """What Prometheus, the operator, other sidecars and `chiasm namespaces` read."""
     app = _bare("Chiasm metrics")
+    bodies = Bodies(MAX_MESSAGE_BYTES)
 
     @_get(app, "/metrics")
     async def exposition() -> Response:
@@ -131,8 +139,22 @@ def create_metrics_app(
 
     @_get(app, "/state")
     async def state() -> Response:
-        """The pod's state and identity."""
-        return Response(readiness.state.model_dump_json(), media_type="application/json")
+        """The pod's state and identity, and what it says of its traffic."""
+        whole = readiness.state.model_copy(update={"traffic": division.report()})
+        return Response(whole.model_dump_json(), media_type="application/json")
+
+    @app.post(PATH)
+    async def pins(request: Request) -> Response:
+        """Another sidecar says which revisions conversations are with."""
+        message = bodies.begin()
+        try:
+            body = await message.read(request.receive, request.headers.get("content-length", ""))
+        except ClientGone:
+            return Response(status_code=CLIENT_CLOSED)
+        finally:
+            message.release()
+        division.heard(parse_message(body))
+        return Response(status_code=204)
 
     @_get(app, "/namespaces")
     async def namespaces() -> Response:

@@ -13,12 +13,13 @@ import re
 import time
 import traceback
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from http import HTTPStatus
 
 from chiasm_contract.config import MediaKind, SidecarConfig
-from chiasm_contract.errors import ChiasmError, InvalidRequest
+from chiasm_contract.errors import ChiasmError, InvalidRequest, Unavailable
 from chiasm_contract.messages import (
     MEDIA_NAMES,
     FinishEvent,
@@ -36,15 +37,20 @@ from chiasm_sidecar.front_door.client_waits import ClientGone, Waiting, client_w
 from chiasm_sidecar.front_door.exchange import REQUEST_ID_HEADER, Exchange
 from chiasm_sidecar.front_door.intake import Prepared, prepare
 from chiasm_sidecar.front_door.media import MediaFile
+from chiasm_sidecar.front_door.relay import relay
 from chiasm_sidecar.metrics import Metrics
 from chiasm_sidecar.readiness import Readiness
 from chiasm_sidecar.tenants.gate import Gate
+from chiasm_sidecar.traffic.counting import CLIENT_CLOSED
+from chiasm_sidecar.traffic.division import Division, Given
+from chiasm_sidecar.traffic.handover import NotAnswered
+from chiasm_sidecar.traffic.observer import MEASURES_HEADER, comment
+from chiasm_sidecar.traffic.routing import Asked, Route
 from chiasm_sidecar.worker_client import WorkerClient, WorkerGone
 
 log = logging.getLogger("chiasm.sidecar.chat")
 access = logging.getLogger("chiasm.sidecar.access")
 
-CLIENT_CLOSED = 499
 # A body that is on its way holds memory that others wait for.
 MAX_BODY_SECONDS = 60.0
 # Parsing more than this takes longer than a hop to a thread costs.
@@ -52,6 +58,21 @@ _INLINE_BODY_BYTES = 256 * 1024
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
 
 Batches = AsyncIterator[list[TokenEvent | FinishEvent]]
+
+
+@dataclass(frozen=True)
+class _Pending:
+    """What an answer needs, as long as it is open who gives it."""
+
+    prepared: Prepared
+    held: HeldBody
+    waiting: Waiting
+    headers: Mapping[str, str]
+
+    def let_go(self) -> None:
+        """Somebody answers."""
+        self.prepared.let_go()
+        self.held.release()
 
 
 class ChatEndpoint:
@@ -64,12 +85,14 @@ class ChatEndpoint:
         readiness: Readiness,
         metrics: Metrics,
         gate: Gate,
+        division: Division,
     ) -> None:
         self._config = config
         self._worker = worker
         self._readiness = readiness
         self._metrics = metrics
         self._gate = gate
+        self._division = division
         self._bodies = Bodies(config.max_body_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -97,7 +120,9 @@ class ChatEndpoint:
     async def _answer(self, exchange: Exchange, headers: Headers, held: HeldBody) -> None:
         exchange.request_id = _request_id(headers)
         exchange.caller = self._gate.caller(headers)
-        self._readiness.require()
+        exchange.is_handed_over = self._division.is_handed_over(headers)
+        if exchange.is_handed_over or self._division.needs_worker:
+            self._readiness.require()
         body = await self._read(exchange, headers, held)
         exchange.started = time.perf_counter()
         async with client_waits(exchange.receive) as waiting:
@@ -107,13 +132,17 @@ class ChatEndpoint:
             exchange.user = prepared.user
             try:
                 async with asyncio.timeout(self._config.request_timeout_seconds):
-                    await self._generate(exchange, prepared, held, waiting)
+                    await self._divide(exchange, headers, prepared, held, waiting)
             except TimeoutError as error:
-                raise WorkerGone(
-                    f"The answer took longer than {self._config.request_timeout_seconds:g} s; "
-                    "ask for fewer tokens.",
-                    "timeout",
-                ) from error
+                raise self._too_slow(exchange) from error
+
+    def _too_slow(self, exchange: Exchange) -> Unavailable:
+        words = (
+            f"The answer took longer than {self._config.request_timeout_seconds:g} s; "
+            "ask for fewer tokens."
+        )
+        is_elsewhere = exchange.given is not None and exchange.given.place.address is not None
+        return Unavailable(words) if is_elsewhere else WorkerGone(words, "timeout")
 
     async def _read(self, exchange: Exchange, headers: Headers, held: HeldBody) -> bytes:
         """The whole body."""
@@ -133,6 +162,64 @@ class ChatEndpoint:
         if len(body) <= _INLINE_BODY_BYTES:
             return prepare(*arguments)
         return await asyncio.to_thread(prepare, *arguments)
+
+    async def _divide(
+        self,
+        exchange: Exchange,
+        headers: Headers,
+        prepared: Prepared,
+        held: HeldBody,
+        waiting: Waiting,
+    ) -> None:
+        """Have the request answered by the revision that it is for, or by who stands in for it."""
+        route = None if exchange.is_handed_over else self._route(exchange, headers, prepared)
+        if route is None:
+            prepared.body = b""
+            await self._generate(exchange, prepared, held, waiting)
+            return
+        pending = _Pending(
+            prepared, held, waiting, {**headers, "x-request-id": exchange.request_id}
+        )
+        started = exchange.started
+        for place in route.places:
+            given = self._division.begin(route, place, prepared.modality, started)
+            exchange.given = given
+            try:
+                await self._answer_at(exchange, given, pending)
+            except NotAnswered:
+                if place is route.places[-1] or exchange.response_started:
+                    raise
+                self._division.reroute(given)
+                exchange.given, started = None, time.perf_counter()
+            else:
+                return
+
+    def _route(self, exchange: Exchange, headers: Headers, prepared: Prepared) -> Route | None:
+        if self._division.plan is None:
+            return None
+        asked = Asked(
+            scope_fp=exchange.caller.scope_fp,
+            headers=headers,
+            messages=prepared.messages,
+            files=[file.data for file in prepared.media],
+            fresh_name=exchange.answer_id,
+        )
+        return self._division.route(asked)
+
+    async def _answer_at(self, exchange: Exchange, given: Given, pending: _Pending) -> None:
+        """Let this pod's worker answer, or another sidecar.
+
+        Raises: NotAnswered when the other did not.
+        """
+        prepared, place, headers = pending.prepared, given.place, pending.headers
+        if place.address is None:
+            self._division.shadow(given, prepared.sampling, prepared.body, headers)
+            prepared.body = b""
+            await self._generate(exchange, prepared, pending.held, pending.waiting)
+            return
+        is_last = place is given.route.places[-1]
+        async with self._division.handover.ask(place, prepared.body, headers, is_last) as response:
+            await relay(exchange, response, pending.waiting, given.observed, pending.let_go)
 
     async def _generate(
         self, exchange: Exchange, prepared: Prepared, held: HeldBody, waiting: Waiting
@@ -182,18 +269,18 @@ class ChatEndpoint:
         self, exchange: Exchange, batches: Batches, encoder: EventStream, waiting: Waiting
     ) -> None:
         """Pass each piece of text on as it comes."""
-        last_text = 0.0
         async for batch in batches:
+            self._observe(exchange, batch)
             pieces = []
             for event in batch:
                 if isinstance(event, TokenEvent):
                     pieces.append(encoder.token(event))
                 else:
                     exchange.note_finish(event)
-                    pieces.append(encoder.finish(event))
+                    said = exchange.measures()
+                    pieces.append(encoder.finish(event, b"" if said is None else comment(said)))
             if exchange.is_complete:
                 waiting.end()
-            last_text = self._observe(exchange, batch, last_text)
             if not exchange.response_started:
                 pieces.insert(0, encoder.first())
                 await exchange.start_stream()
@@ -206,9 +293,8 @@ class ChatEndpoint:
     ) -> None:
         """Gather the whole answer and send it at once."""
         events: list[TokenEvent | FinishEvent] = []
-        last_text = 0.0
         async for batch in batches:
-            last_text = self._observe(exchange, batch, last_text)
+            self._observe(exchange, batch)
             events += batch
             for event in batch:
                 if isinstance(event, FinishEvent):
@@ -217,20 +303,19 @@ class ChatEndpoint:
             raise ChiasmError("The answer has no end; this is a bug.")
         data = complete(answer, events, exchange.usage)
         waiting.end()
-        await exchange.send_json(200, data)
+        said = exchange.measures()
+        await exchange.send_json(200, data, *([] if said is None else [(MEASURES_HEADER, said)]))
 
-    def _observe(
-        self, exchange: Exchange, batch: list[TokenEvent | FinishEvent], last_text: float
-    ) -> float:
-        """Note when text came; returns the time of the latest."""
+    def _observe(self, exchange: Exchange, batch: list[TokenEvent | FinishEvent]) -> None:
+        """Note when text came."""
         if not isinstance(batch[0], TokenEvent):
-            return last_text
+            return
         now = time.perf_counter()
-        if last_text:
-            self._metrics.inter_token_latency.observe(now - last_text)
-        else:
+        if exchange.first_text is None:
             self._metrics.time_to_first_token.observe(now - exchange.started)
-        return now
+        else:
+            self._metrics.inter_token_latency.observe(now - exchange.last_text)
+        exchange.note_text(batch, now)
 
     async def _refuse(self, exchange: Exchange, error: ChiasmError) -> None:
         if isinstance(error, WorkerGone):
@@ -248,6 +333,8 @@ class ChatEndpoint:
         if finish is not None and usage is not None and exchange.status == HTTPStatus.OK:
             self._metrics.finished(finish.reason, usage)
             self._metrics.request_latency.observe(seconds)
+        if exchange.given is not None:
+            self._division.end(exchange.given, exchange.status)
         if self._config.access_log:
             access.info("chat", extra={"fields": exchange.log_fields(seconds)})
 

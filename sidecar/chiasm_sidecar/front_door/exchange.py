@@ -8,15 +8,20 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 
 from chiasm_contract.errors import ChiasmError
-from chiasm_contract.messages import FinishEvent, Usage
+from chiasm_contract.messages import FinishEvent, TokenEvent, Usage
+from chiasm_contract.names import CONVERSATION_HEADER
 from starlette.types import Receive, Send
 
 from chiasm_sidecar.front_door import faults
 from chiasm_sidecar.front_door.answers import fault_event
 from chiasm_sidecar.tenants.gate import ANONYMOUS, Caller
+from chiasm_sidecar.traffic.counting import Timing
+from chiasm_sidecar.traffic.division import Given
+from chiasm_sidecar.traffic.observer import measures
 
 REQUEST_ID_HEADER = b"x-request-id"
 
+_CONVERSATION_HEADER = CONVERSATION_HEADER.encode()
 _JSON = (b"content-type", b"application/json")
 _STREAM_HEADERS = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -41,6 +46,10 @@ class Exchange:
     finish: FinishEvent | None = None  # of the choice that ended last
     usage: Usage | None = None
     response_started: bool = False
+    first_text: float | None = None  # when it came from the worker
+    last_text: float = 0.0
+    is_handed_over: bool = False  # another sidecar asks, for its client
+    given: Given | None = None
 
     @property
     def is_complete(self) -> bool:
@@ -50,6 +59,36 @@ class Exchange:
     def note_finish(self, event: FinishEvent) -> None:
         """A choice has ended."""
         self.finish, self.usage = event, event.usage
+        if self.given is not None and event.usage is not None:
+            observed = self.given.observed
+            observed.whole = True
+            observed.num_tokens = event.usage.completion_tokens
+            observed.timing = self._timing(self.given.attempt.started)
+
+    def note_text(self, batch: list[TokenEvent | FinishEvent], now: float) -> None:
+        """The worker sent text."""
+        if self.first_text is None:
+            self.first_text = now
+        self.last_text = now
+        if self.given is not None and self.given.keeps_text:
+            for event in batch:
+                if isinstance(event, TokenEvent):
+                    self.given.observed.texts.setdefault(event.index, []).append(event.text)
+
+    def _timing(self, started: float) -> Timing | None:
+        """Of the worker's whole answer, for whom the request began at `started`."""
+        if self.first_text is None or self.usage is None:
+            return None
+        gaps = self.usage.completion_tokens - 1
+        mean = (self.last_text - self.first_text) / gaps if gaps > 0 else None
+        return Timing(self.first_text - started, mean)
+
+    def measures(self) -> bytes | None:
+        """What the sidecar that handed this request over wants to know of a whole answer."""
+        timing = self._timing(self.started) if self.is_handed_over else None
+        if timing is None or self.usage is None:
+            return None
+        return measures(self.usage.completion_tokens, timing)
 
     async def start_stream(self) -> None:
         """Send the head of a stream of events."""
@@ -90,6 +129,8 @@ class Exchange:
             fields["tenant"] = self.caller.tenant
         if self.user is not None:
             fields["user"] = self.user
+        if self.given is not None:
+            fields |= {"revision": self.given.place.revision, "by": self.given.route.reason}
         return fields
 
     async def _start(self, status: int, *headers: tuple[bytes, bytes]) -> None:
@@ -98,4 +139,6 @@ class Exchange:
         every = list(headers)
         if self.request_id:
             every.append((REQUEST_ID_HEADER, self.request_id.encode()))
+        if self.given is not None and (conversation := self.given.conversation) is not None:
+            every.append((_CONVERSATION_HEADER, conversation.encode()))
         await self.send({"type": "http.response.start", "status": self.status, "headers": every})

@@ -6,7 +6,7 @@ A pure function of body and limits, so that it may run in a thread when a body i
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from chiasm_contract.config import MediaKind, MediaLimits
@@ -43,7 +43,7 @@ _PASSED_ON = Sampling.model_fields.keys() & schema.ChatRequest.model_fields.keys
 
 @dataclass
 class Prepared:
-    """One admitted request. `media` is emptied once the worker has them: they are large."""
+    """One admitted request. `media` is emptied once somebody answers: they are large."""
 
     messages: tuple[ChatMessage, ...]
     # In the order in which the conversation shows them.
@@ -54,6 +54,13 @@ class Prepared:
     stream: bool
     include_usage: bool
     user: str | None
+    # As it came, for whom it may be handed over to; emptied like `media`.
+    body: bytes = field(repr=False, compare=False)
+
+    def let_go(self) -> None:
+        """Somebody answers: what is large is needed no more."""
+        self.media.clear()
+        self.body = b""
 
 
 def prepare(body: bytes, model_id: str, limits: MediaLimits) -> Prepared:
@@ -80,6 +87,7 @@ def prepare(body: bytes, model_id: str, limits: MediaLimits) -> Prepared:
         stream=bool(request.stream),
         include_usage=options is not None and options.include_usage,
         user=request.user,
+        body=body,
     )
 
 

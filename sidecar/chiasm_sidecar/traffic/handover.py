@@ -1,0 +1,125 @@
+"""The one module that asks sidecars of another revision: HTTP to their Service, pooled.
+
+What is handed over is the client's body as it came and the few headers that a sidecar reads. The
+revision that must answer is named, so that whoever gets it serves it or refuses it (421), and never
+hands it on: there are no loops. Leaving `ask` early closes the connection, which is how the other
+side learns that nobody waits any more.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+import aiohttp
+from chiasm_contract.errors import Unavailable
+from chiasm_contract.names import REVISION_HEADER
+
+from chiasm_sidecar.traffic.routing import Place
+
+PATH = "/v1/chat/completions"
+
+# Below the 75 s after which the other sidecar closes an idle connection, so that a request hardly
+# ever meets one that is just being closed.
+_KEEPALIVE_SECONDS = 30.0
+# A pod that has gone without a word answers no connection.
+_CONNECT_SECONDS = 2.0
+_RETRY_AFTER_SECONDS = 2
+# A Service chooses a pod for each connection: pods that are new get requests only by new ones.
+_REQUESTS_OF_A_CONNECTION = 16
+_PASSED_HEADERS = (
+    "authorization", "content-type", "accept", "user-agent", "traceparent", "tracestate", "baggage",
+)  # fmt: skip
+# What the client is told as it is: its own fault, which another revision would find, too.
+_CLIENTS_OWN = (200, 400, 413)
+# These as well, where nobody else could do better.
+_FINAL = (*_CLIENTS_OWN, 401, 404, 429, 503)
+
+
+class NotAnswered(Unavailable):
+    """The other revision gave no answer, and the client has not seen a byte of one."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, retry_after_seconds=_RETRY_AFTER_SECONDS)
+
+
+class Handover:
+    """A connection pool to the other revisions. Use as an async context manager."""
+
+    def __init__(self) -> None:
+        self._session: aiohttp.ClientSession | None = None
+        self._num_sent = 0
+
+    async def __aenter__(self) -> Handover:
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE_SECONDS),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS),
+            auto_decompress=False,
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    @property
+    def pool(self) -> aiohttp.ClientSession:
+        """For what else goes to other sidecars."""
+        if self._session is None:
+            raise RuntimeError("Handover is used outside its `async with`; this is a bug")
+        return self._session
+
+    @asynccontextmanager
+    async def ask(
+        self, place: Place, body: bytes, headers: Mapping[str, str], is_last: bool
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Hand one request over; yields the answer, whose body has not been read.
+
+        Raises: NotAnswered when there is none, and, unless `is_last`, when another revision could
+        do better: it is overloaded, fails, or knows neither us nor the model. While reading:
+        NotAnswered when the connection breaks.
+        """
+        response = await self._post(place, body, headers)
+        del body
+        try:
+            if response.status not in (_FINAL if is_last else _CLIENTS_OWN):
+                raise NotAnswered(
+                    f"The revision that was to answer did not (status {response.status}); "
+                    "retry in a moment."
+                )
+            yield response
+        except aiohttp.ClientError as error:
+            raise _broken() from error
+        finally:
+            response.close()
+
+    async def _post(
+        self, place: Place, body: bytes, headers: Mapping[str, str]
+    ) -> aiohttp.ClientResponse:
+        """Send one request; once more when a pooled connection had died under us."""
+        sent = {name: headers[name] for name in _PASSED_HEADERS if name in headers}
+        sent |= {"x-request-id": headers["x-request-id"], REVISION_HEADER: place.revision}
+        self._num_sent += 1
+        if self._num_sent % _REQUESTS_OF_A_CONNECTION == 0:
+            sent["connection"] = "close"
+        for attempt in (0, 1):
+            try:
+                return await self.pool.post(
+                    f"http://{place.address}{PATH}",
+                    data=io.BytesIO(body),
+                    headers=sent,
+                    allow_redirects=False,
+                )
+            except (aiohttp.ClientConnectorError, aiohttp.ServerTimeoutError) as error:
+                raise _broken() from error
+            except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
+                if attempt:
+                    raise _broken() from error
+            except aiohttp.ClientError as error:
+                raise _broken() from error
+        raise _broken()
+
+
+def _broken() -> NotAnswered:
+    return NotAnswered("The revision that was to answer cannot be reached; retry in a moment.")

@@ -1,0 +1,82 @@
+"""What goes to another sidecar, and over which connections."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from aiohttp import web
+from chiasm_contract.names import REVISION_HEADER
+from chiasm_sidecar.traffic.handover import Handover, NotAnswered
+from chiasm_sidecar.traffic.routing import Place
+
+HEADERS = {
+    "host": "public.example",
+    "content-length": "7",
+    "cookie": "secret=1",
+    "authorization": "Bearer key",
+    "traceparent": "00-ab-cd-01",
+    "x-request-id": "mine",
+    REVISION_HEADER: "whatever a client wrote",
+}
+
+
+@asynccontextmanager
+async def service(status: int = 200) -> AsyncIterator[tuple[Place, list[web.Request]]]:
+    """Another revision's Service."""
+    seen: list[web.Request] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        await request.read()
+        seen.append(request)
+        return web.json_response({}, status=status, headers={"location": "/elsewhere"})
+
+    app = web.Application()
+    app.router.add_post("/v1/chat/completions", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    host, port = runner.addresses[0][:2]
+    try:
+        yield Place("v1-canary", f"{host}:{port}"), seen
+    finally:
+        await runner.cleanup()
+
+
+async def test_only_what_a_sidecar_reads_is_passed() -> None:
+    async with service() as (place, seen), Handover() as handover:
+        async with handover.ask(place, b"a body", HEADERS, is_last=False) as response:
+            await response.read()
+        (request,) = seen
+        assert await request.read() == b"a body"
+        assert request.headers[REVISION_HEADER] == "v1-canary"
+        assert request.headers["host"] == place.address
+        for name in ("authorization", "traceparent", "x-request-id"):
+            assert request.headers[name] == HEADERS[name]
+        assert "cookie" not in request.headers
+
+
+async def test_connections_are_used_again_but_not_for_ever() -> None:
+    async with service() as (place, seen), Handover() as handover:
+        for _ in range(64):
+            async with handover.ask(place, b"", HEADERS, is_last=False) as response:
+                await response.read()
+        connections = {id(request.protocol) for request in seen}
+        assert 4 <= len(connections) <= 5
+
+
+@pytest.mark.parametrize("is_last", [False, True])
+@pytest.mark.parametrize("status", [200, 307, 400, 401, 404, 413, 418, 421, 429, 500, 502, 503])
+async def test_which_answers_are_taken(status: int, is_last: bool) -> None:
+    taken = status in ((200, 400, 401, 404, 413, 429, 503) if is_last else (200, 400, 413))
+    async with service(status) as (place, seen), Handover() as handover:
+        if taken:
+            async with handover.ask(place, b"", HEADERS, is_last) as response:
+                assert response.status == status
+        else:
+            with pytest.raises(NotAnswered, match=f"status {status}"):
+                async with handover.ask(place, b"", HEADERS, is_last):
+                    pass
+        assert len(seen) == 1

@@ -1,0 +1,106 @@
+"""Which plans are followed, and how another one is noticed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from chiasm_contract.config import SidecarConfig
+from chiasm_contract.traffic import Version
+from chiasm_sidecar.metrics import Metrics
+from chiasm_sidecar.traffic import source
+from chiasm_sidecar.traffic.division import Division
+from chiasm_sidecar.traffic.plan import PlanRefused, parse
+
+from tests.sidecar.tenants.conftest import MountedSecret
+from tests.sidecar.traffic.plans import CANARY, STABLE, plan, without_canary
+
+KEY = "traffic.json"
+OTHER = Version(revision="v1-other", address="[fd00::1]:8000")
+
+
+def test_a_later_plan_follows() -> None:
+    first = parse(plan(3).model_dump_json().encode(), None)
+    assert parse(plan(4, share=1).model_dump_json().encode(), first).share == 1
+    assert parse(first.model_dump_json().encode(), first) == first
+    assert parse(plan(4, stable=OTHER).model_dump_json().encode(), first).stable == OTHER
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"{", "malformed"),
+        (b"[]", "malformed"),
+        (plan(4).model_dump_json().replace('"share":5000', '"share":5.5').encode(), "share"),
+        (plan(4).model_dump_json().replace('"share"', '"sharing"').encode(), "sharing"),
+        (plan(4, canary=plan().stable).model_dump_json().encode(), "are both revision"),
+        (plan(4, canary=None).model_dump_json().encode(), "but no canary"),
+        (plan(4, members=("a", "a")).model_dump_json().encode(), "named twice"),
+        (plan(4, member_addresses=("a:0",)).model_dump_json().encode(), "'a:0' is no host:port"),
+        (plan(2).model_dump_json().encode(), "Epoch 2 does not follow 3"),
+        (plan(3, share=1).model_dump_json().encode(), "Epoch 3 does not follow 3"),
+        (
+            plan(4, stable=Version(revision=STABLE, address="http://x/"))
+            .model_dump_json()
+            .encode(),
+            "is no host:port",
+        ),
+        (
+            plan(4, stable=Version(revision="", address="x:1")).model_dump_json().encode(),
+            "has no name",
+        ),
+    ],
+)
+def test_what_cannot_be_followed_is_a_sentence(data: bytes, words: str) -> None:
+    with pytest.raises(PlanRefused) as refused:
+        parse(data, plan(3))
+    assert words in str(refused.value)
+    assert str(refused.value).endswith(".")
+
+
+def division(path: Path, revision: str = STABLE) -> Division:
+    config = SidecarConfig(model_id="demo", revision=revision, traffic_file=path)
+    return Division(config, "pod-0", Metrics("demo"))
+
+
+def epochs(taken: Division) -> tuple[int, bool]:
+    report = taken.report()
+    return report.epoch, report.problem is not None
+
+
+def test_a_mounted_plan_is_followed_as_it_changes(tmp_path: Path) -> None:
+    mount = MountedSecret(tmp_path / "traffic")
+    sidecar = division(mount.path / KEY)
+    assert epochs(sidecar) == (0, False), "no plan yet is no fault"
+    mount.change(**{KEY: plan(1).model_dump_json()})
+    sidecar.refresh()
+    assert epochs(sidecar) == (1, False)
+    assert set(sidecar.report().versions) == {STABLE, CANARY}
+    for bad in ("{", plan(1, share=7).model_dump_json(), "x" * 2**21):
+        mount.change(**{KEY: bad})
+        sidecar.refresh()
+        assert epochs(sidecar) == (1, True), "the last good one goes on"
+    mount.change(**{KEY: without_canary(2).model_dump_json()})
+    sidecar.refresh()
+    assert epochs(sidecar) == (2, False)
+    mount.change()
+    sidecar.refresh()
+    assert epochs(sidecar) == (2, True)
+    assert str(sidecar.report().problem) == f"{mount.path / KEY} is gone."
+
+
+def test_a_sidecar_without_a_revision_follows_no_plan(tmp_path: Path) -> None:
+    path = tmp_path / KEY
+    path.write_text(plan().model_dump_json())
+    report = division(path, revision="").report()
+    assert report.epoch == 0
+    assert report.problem is not None
+    assert "names no revision" in report.problem
+
+
+def test_an_unreadable_plan_is_a_sentence(tmp_path: Path) -> None:
+    path = tmp_path / KEY
+    path.mkdir()
+    assert source.stamp(path) is not None
+    with pytest.raises(PlanRefused, match="cannot be read: Is a directory"):
+        source.read(path)
