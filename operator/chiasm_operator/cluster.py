@@ -33,6 +33,7 @@ class Kind:
     kind: str
     api_version: str
     plural: str
+    optional: bool = False  # the cluster may not know it
 
     @property
     def group(self) -> str:
@@ -58,11 +59,17 @@ CHILD_KINDS = (
     Kind("PodDisruptionBudget", "policy/v1", "poddisruptionbudgets"),
     Kind("NetworkPolicy", "networking.k8s.io/v1", "networkpolicies"),
 )
+# Made like children, but not watched, for a cluster may not know it: what a Gateway says of it is
+# read with the rest, and soon as long as somebody waits for it.
+ROUTE = Kind("HTTPRoute", "gateway.networking.k8s.io/v1", "httproutes", optional=True)
+# A kind that the cluster did not know is not asked for again before this time has gone.
+UNKNOWN_KIND_SECONDS = 60.0
 # Of the others there is always one, named like its owner, and it goes with its owner.
 PRUNED_KINDS = frozenset(
     {"ConfigMap", "Service", "ControllerRevision", "Deployment", "PodDisruptionBudget"}
+    | {ROUTE.kind}
 )
-_BY_KIND = {kind.kind: kind for kind in (*CHILD_KINDS, RESOURCE, POD, EVENT)}
+_BY_KIND = {kind.kind: kind for kind in (*CHILD_KINDS, ROUTE, RESOURCE, POD, EVENT)}
 
 # (API group, resource) -> verbs. Applying an object that is not there yet is "create" as well.
 PERMISSIONS: Mapping[tuple[str, str], tuple[str, ...]] = {
@@ -77,6 +84,7 @@ PERMISSIONS: Mapping[tuple[str, str], tuple[str, ...]] = {
         )
         for kind in CHILD_KINDS
     },
+    (ROUTE.group, ROUTE.plural): ("get", "list", "create", "patch", "delete"),
     # A changed annotation makes the kubelet look at a pod's ConfigMaps at once.
     (POD.group, POD.plural): ("list", "watch", "patch"),
     (EVENT.group, EVENT.plural): ("list", "create"),
@@ -97,6 +105,7 @@ class Cluster:
 
     def __init__(self, api: client.ApiClient) -> None:
         self._api = api
+        self._unknown_until: dict[str, float] = {}  # kind -> when it is worth asking again
 
     @classmethod
     async def connect(cls) -> Cluster:
@@ -162,13 +171,26 @@ class Cluster:
     async def children(self, namespace: str, owner: str) -> tuple[Manifest, ...]:
         """Every object of the child kinds that carries the owner's label."""
         found = await asyncio.gather(
-            *(self._labelled(kind, namespace, owner) for kind in CHILD_KINDS)
+            *(self._labelled(kind, namespace, owner) for kind in CHILD_KINDS),
+            self._labelled_if_known(ROUTE, namespace, owner),
         )
         return tuple(chain.from_iterable(found))
 
     async def pods(self, namespace: str, owner: str) -> tuple[Manifest, ...]:
         """Every pod that carries the owner's label."""
         return tuple(await self._labelled(POD, namespace, owner))
+
+    async def _labelled_if_known(self, kind: Kind, namespace: str, owner: str) -> list[Manifest]:
+        now = asyncio.get_running_loop().time()
+        if now < self._unknown_until.get(kind.kind, 0.0):
+            return []
+        try:
+            return await self._labelled(kind, namespace, owner)
+        except Refused as refused:
+            if refused.status != 404 or not kind.optional:
+                raise
+            self._unknown_until[kind.kind] = now + UNKNOWN_KIND_SECONDS
+            return []
 
     async def _labelled(self, kind: Kind, namespace: str, owner: str) -> list[Manifest]:
         selector = f"{names.LABEL_MANAGED_BY}={names.FIELD_MANAGER},{names.LABEL_OWNER}={owner}"
@@ -203,6 +225,7 @@ class Cluster:
             body=manifest,
             content_type=_APPLY,
         )
+        self._unknown_until.pop(manifest["kind"], None)
 
     async def delete(self, kind: str, namespace: str, name: str) -> None:
         """Delete a child; none there is no fault."""

@@ -17,7 +17,7 @@ from chiasm_contract.conditions import Reason
 
 from chiasm_operator.cluster import Cluster, Refused
 from chiasm_operator.podstate import PodStates
-from chiasm_operator.reconcile import children, status
+from chiasm_operator.reconcile import children, routing, status
 from chiasm_operator.reconcile.observed import Observed, is_active, is_ready, key_of, pods_of
 from chiasm_operator.reconcile.problems import Problem
 from chiasm_operator.reconcile.rollout import Asked, Decision, decide, look
@@ -85,7 +85,7 @@ class Pass:
         observed = await self._with_what_is_in_the_way(resource, observed, wanted)
         plan = children.plan(target, wanted, observed, decision)
         refusals = await self._act(target, plan)
-        if not refusals:
+        if all(item is routing.NOT_INSTALLED for item in refusals):
             await self._hurry(observed, resource.namespace, decision)
         said = status.outcome(target, observed, decision, plan, refusals, now)
         await self._say(resource, said)
@@ -140,6 +140,9 @@ class Pass:
             except Refused as refused:
                 if refused.status in _PASSING and _NOT_IN_SCHEMA not in refused.message:
                     raise
+                if routing.is_missing_api(kind, refused.status):
+                    refusals.append(routing.NOT_INSTALLED)
+                    continue
                 text = f"{kind} {name!r} was refused: {refused.message}"
                 refusals.append(Problem(Reason.CHILD_REFUSED, text))
                 if (kind, name) == ("ConfigMap", target.traffic_name):

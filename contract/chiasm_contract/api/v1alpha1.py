@@ -22,6 +22,7 @@ from chiasm_contract.api.fields import (
     rule,
     rules,
 )
+from chiasm_contract.api.gateway import Gateway
 from chiasm_contract.api.modalities import Modalities
 from chiasm_contract.api.pod_template import PodTemplate
 from chiasm_contract.api.rollout import Rollout
@@ -274,6 +275,7 @@ class Spec(ApiModel):
     replicas: int = Field(default=1, ge=0, le=1000, description="Pods that serve the model.")
     media: Media = Media()
     tenants: Tenants | None = None
+    gateway: Gateway | None = None
     rollout: Rollout = Rollout()
     config: Config = Config()
     observability: Observability = Observability()

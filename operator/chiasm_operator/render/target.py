@@ -29,6 +29,7 @@ REVISION_VERSION = "v1"
 
 NOT_SERVING: Any = {
     "replicas": True,
+    "gateway": True,
     "tiers": {"retired_namespaces"},
     "rollout": set(Rollout.model_fields) - TOLD_TO_PODS,
 }
