@@ -94,18 +94,18 @@ async def stages(folder: Path, valkey: Shared) -> AsyncIterator[list[tuple[str, 
             other = None
             if "peer" in TIERS:
                 other = started(Replica(folder / arm, ADDRESSES[arm][1]))
-            process = started(Sidecar(folder / arm, arm, valkey.port))
+            sidecar = started(Sidecar(folder / arm, arm, valkey.port))
             for tier in TIERS:
                 end = WorkerEnd(folder / arm / f"{tier}.sock", INCARNATION, arm == "guarded")
                 await end.connect()
                 there = other if tier == "peer" else None
-                made.append((arm, Stage(tier, process, end, valkey, arm, there)))
+                made.append((arm, Stage(tier, sidecar, end, valkey, arm, there)))
         yield made
     finally:
         for _, stage in made:
             await stage.end.client.stop()
-        for process in processes:
-            process.kill()
+        for each in processes:
+            each.kill()
 
 
 async def inject(

@@ -26,6 +26,7 @@ REFINEMENTS: dict[str, dict[str, Any]] = {
     "images.operator.digest": _DIGEST,
     "images.worker.digest": _DIGEST,
     "images.sidecar.digest": _DIGEST,
+    "images.sidecarPeers.digest": _DIGEST,
     "watchNamespaces": _STRINGS,
     "logLevel": {"enum": ["DEBUG", "INFO", "WARNING", "ERROR"]},
     "logFormat": {"enum": ["plain", "json"]},

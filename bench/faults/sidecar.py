@@ -116,7 +116,7 @@ class Serving:
             async with turn:  # A replica is not read from by many at once.
                 return await read(*arguments)
 
-        Peer.read = held  # type: ignore[method-assign]
+        Peer.read = held  # type: ignore[method-assign, assignment]
 
     async def do(self, order: dict[str, Any]) -> None:
         """One order."""
@@ -189,7 +189,10 @@ async def serve(folder: Path, arm: str, valkey_port: int) -> None:
     async with contextlib.AsyncExitStack() as stack:
         for tier in TIERS:
             started = assembly.block_service(
-                settings(folder, tier, valkey_port, arm), lambda: serving.said, Metrics("bench")
+                settings(folder, tier, valkey_port, arm),
+                lambda: serving.said,
+                Metrics("bench"),
+                print,
             )
             serving.stores[tier] = await stack.enter_async_context(started)
             serving.hold_back(serving.stores[tier])

@@ -89,7 +89,7 @@ def _first_came(name: str) -> Kinds:
         for block in blocks:
             stage.write_first(block.key, _foreign_record(name, block))
         asked = [await stage.ask(blocks)]
-        for _ in range(3):  # Two contents under one key take each other out.
+        for _turn in range(3):  # Two contents under one key take each other out.
             await stage.end.store([b.key for b in blocks], [b.record() for b in blocks])
             await asyncio.sleep(0.1)
             asked.append(await stage.ask(blocks))

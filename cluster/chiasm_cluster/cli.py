@@ -39,11 +39,16 @@ def parser() -> argparse.ArgumentParser:
     )
     command("status", "show nodes, parts, addresses, versions")
     command("load", "bring images to its nodes").add_argument(
-        "images", nargs="+", metavar="IMAGE", help="operator, worker, sidecar, or an archive.tar"
+        "images",
+        nargs="+",
+        metavar="IMAGE",
+        help="operator, worker, sidecar, sidecar-peers, or an archive.tar",
     )
     command("images", "print the digests of our images on its first node, as JSON")
     written = commands.add_parser("archive", help="write one of our images as an OCI archive")
-    written.add_argument("part", metavar="IMAGE", help="operator, worker or sidecar")
+    written.add_argument(
+        "image", metavar="IMAGE", help="operator, worker, sidecar or sidecar-peers"
+    )
     written.add_argument("file", type=Path, help="the archive to write")
     commands.add_parser("requirements", help="write the images' lists of packages anew")
     command("kubeconfig", "print the path of its kubeconfig")
@@ -81,7 +86,7 @@ def _run(options: argparse.Namespace) -> None:
         case "images":
             print(json.dumps(load.digests(state.required(options.name))))
         case "archive":
-            load.write_archive(options.part, options.file, cache_dir, _say)
+            load.write_archive(options.image, options.file, cache_dir, _say)
         case "requirements":
             for path in requirements.write_all(load.PROJECT):
                 _say(f"{path} is new.")

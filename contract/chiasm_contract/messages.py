@@ -240,13 +240,19 @@ PodReason = Literal[
 
 
 class PodState(_Message):
-    """GET /state of a sidecar: what the operator reads on each pod."""
+    """GET /state of a sidecar: what the operator reads on each pod.
+
+    Attributes:
+        tier_faults: a sentence for each memory tier that was configured and could not be opened;
+            the pod serves without it until its sidecar starts anew.
+    """
 
     ready: bool
     reason: PodReason
     message: str
     model_id: str
     identity: IdentityReport | None = None
+    tier_faults: tuple[str, ...] = ()
     traffic: TrafficReport = TrafficReport()
 
 

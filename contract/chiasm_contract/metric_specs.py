@@ -225,6 +225,11 @@ SIDECAR_SPECS: tuple[MetricSpec, ...] = (
         "Other replicas whose memory this one can read now.",
     ),
     MetricSpec(
+        "chiasm_kv_peers_fenced", "gauge", "boolean", "sidecar",
+        "1 when the kernel drops what strangers send to the port that memory is read through, 0 "
+        "when only a NetworkPolicy does.",
+    ),
+    MetricSpec(
         "chiasm_kv_peer_failures_total", "counter", "calls", "sidecar",
         "Look-ups and reads at one other replica that failed or took too long.",
     ),

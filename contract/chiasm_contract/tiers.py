@@ -20,6 +20,7 @@ KindSet = Annotated[
     Field(min_length=1, description="The kinds of records that go to this tier."),
 ]
 Digits16 = r"[0-9a-f]{16}"
+PEER_LANDING_BYTES = 64 * 2**20
 NAMESPACE_PREFIX = f"^{Digits16}(-{Digits16}){{0,2}}$"
 """The first 16 digits of compute_fp, of repr_fp and of scope_fp, or the beginning of that."""
 
@@ -98,7 +99,7 @@ class PeerTier(_Frozen):
         default=0.2, gt=0, le=60, description="For a look-up at one replica, and for each read."
     )
     landing_bytes: int = Field(
-        default=64 * 2**20, ge=2**20, description="Memory that records are read into."
+        default=PEER_LANDING_BYTES, ge=2**20, description="Memory that records are read into."
     )
     refresh_seconds: float = Field(
         default=5.0, gt=0, le=3600, description="How often the names are resolved anew."

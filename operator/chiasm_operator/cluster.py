@@ -59,17 +59,26 @@ CHILD_KINDS = (
     Kind("PodDisruptionBudget", "policy/v1", "poddisruptionbudgets"),
     Kind("NetworkPolicy", "networking.k8s.io/v1", "networkpolicies"),
 )
-# Made like children, but not watched, for a cluster may not know it: what a Gateway says of it is
-# read with the rest, and soon as long as somebody waits for it.
+# Made like children, but not watched: their status moves every few seconds, and all that they do
+# reaches the operator as a change of the resource's replicas.
+AUTOSCALER_KINDS = (
+    Kind("HorizontalPodAutoscaler", "autoscaling/v2", "horizontalpodautoscalers"),
+    Kind("ScaledObject", "keda.sh/v1alpha1", "scaledobjects", optional=True),
+)
+# Not watched either: what a Gateway says of it is read with the rest, and soon as long as somebody
+# waits for it.
 ROUTE = Kind("HTTPRoute", "gateway.networking.k8s.io/v1", "httproutes", optional=True)
+UNWATCHED_KINDS = (*AUTOSCALER_KINDS, ROUTE)
+# Of the others there is always one, and it goes with its owner.
+PRUNED_KINDS = frozenset(
+    {
+        *("ConfigMap", "Service", "ControllerRevision", "Deployment", "PodDisruptionBudget"),
+        *(kind.kind for kind in UNWATCHED_KINDS),
+    }
+)
+_BY_KIND = {kind.kind: kind for kind in (*CHILD_KINDS, *UNWATCHED_KINDS, RESOURCE, POD, EVENT)}
 # A kind that the cluster did not know is not asked for again before this time has gone.
 UNKNOWN_KIND_SECONDS = 60.0
-# Of the others there is always one, named like its owner, and it goes with its owner.
-PRUNED_KINDS = frozenset(
-    {"ConfigMap", "Service", "ControllerRevision", "Deployment", "PodDisruptionBudget"}
-    | {ROUTE.kind}
-)
-_BY_KIND = {kind.kind: kind for kind in (*CHILD_KINDS, ROUTE, RESOURCE, POD, EVENT)}
 
 # (API group, resource) -> verbs. Applying an object that is not there yet is "create" as well.
 PERMISSIONS: Mapping[tuple[str, str], tuple[str, ...]] = {
@@ -84,7 +93,10 @@ PERMISSIONS: Mapping[tuple[str, str], tuple[str, ...]] = {
         )
         for kind in CHILD_KINDS
     },
-    (ROUTE.group, ROUTE.plural): ("get", "list", "create", "patch", "delete"),
+    **{
+        (kind.group, kind.plural): ("get", "list", "create", "patch", "delete")
+        for kind in UNWATCHED_KINDS
+    },
     # A changed annotation makes the kubelet look at a pod's ConfigMaps at once.
     (POD.group, POD.plural): ("list", "watch", "patch"),
     (EVENT.group, EVENT.plural): ("list", "create"),
@@ -172,7 +184,7 @@ class Cluster:
         """Every object of the child kinds that carries the owner's label."""
         found = await asyncio.gather(
             *(self._labelled(kind, namespace, owner) for kind in CHILD_KINDS),
-            self._labelled_if_known(ROUTE, namespace, owner),
+            *(self._labelled_if_known(kind, namespace, owner) for kind in UNWATCHED_KINDS),
         )
         return tuple(chain.from_iterable(found))
 

@@ -13,11 +13,11 @@ from functools import partial
 from typing import NamedTuple
 
 from chiasm_contract import instants, names
-from chiasm_contract.conditions import Reason
 
 from chiasm_operator.cluster import Cluster, Refused
 from chiasm_operator.podstate import PodStates
 from chiasm_operator.reconcile import children, routing, status
+from chiasm_operator.reconcile.diagnosis import refusals as why_refused
 from chiasm_operator.reconcile.observed import Observed, is_active, is_ready, key_of, pods_of
 from chiasm_operator.reconcile.problems import Problem
 from chiasm_operator.reconcile.rollout import Asked, Decision, decide, look
@@ -143,8 +143,8 @@ class Pass:
                 if routing.is_missing_api(kind, refused.status):
                     refusals.append(routing.NOT_INSTALLED)
                     continue
-                text = f"{kind} {name!r} was refused: {refused.message}"
-                refusals.append(Problem(Reason.CHILD_REFUSED, text))
+                problem = why_refused.child(kind, name, refused.status, refused.message)
+                refusals.append(problem)
                 if (kind, name) == ("ConfigMap", target.traffic_name):
                     return refusals  # what follows the plan must not come without it
             else:

@@ -26,6 +26,7 @@ class Images:
 
     worker: str
     sidecar: str
+    sidecar_peers: str  # the sidecar with NIXL, for a resource whose pods read each other's memory
     pull_policy: str = "IfNotPresent"
 
 
@@ -40,6 +41,8 @@ class Resource:
     deleting: bool
     spec: Manifest
     status: Manifest
+    # Who has spec.replicas in a manifest that they apply, rather than scaling.
+    appliers_of_replicas: tuple[str, ...] = ()
     annotations: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -69,8 +72,18 @@ def from_manifest(body: Manifest) -> Resource:
         deleting="deletionTimestamp" in metadata,
         spec=body.get("spec", {}),
         status=body.get("status", {}),
+        appliers_of_replicas=tuple(
+            entry["manager"]
+            for entry in metadata.get("managedFields", ())
+            if _applies(entry) and "f:replicas" in entry.get("fieldsV1", {}).get("f:spec", {})
+        ),
         annotations=metadata.get("annotations") or {},
     )
+
+
+def _applies(entry: Manifest) -> bool:
+    """Server-side, or as kubectl did before that."""
+    return bool(entry["operation"] == "Apply" or entry["manager"] == "kubectl-client-side-apply")
 
 
 def parse_spec(spec: Manifest) -> Spec:

@@ -17,6 +17,9 @@ class Settings(BaseSettings):
 
     worker_image: str = Field(min_length=1, description="Image of the container that computes.")
     sidecar_image: str = Field(min_length=1, description="Image of the container in front of it.")
+    sidecar_peers_image: str = Field(
+        min_length=1, description="The same with NIXL, for resources with spec.tiers.peers."
+    )
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
     watch_namespaces: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(), description="Comma-separated; empty watches the whole cluster."
@@ -57,4 +60,9 @@ class Settings(BaseSettings):
     @property
     def images(self) -> Images:
         """The images of a pod."""
-        return Images(self.worker_image, self.sidecar_image, self.image_pull_policy)
+        return Images(
+            self.worker_image,
+            self.sidecar_image,
+            self.sidecar_peers_image,
+            self.image_pull_policy,
+        )

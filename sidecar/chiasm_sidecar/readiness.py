@@ -113,6 +113,11 @@ class Readiness:
         """Tell everybody who asks to send new requests elsewhere; those that come are served."""
         self.draining = True
 
+    def lack(self, tier_fault: str) -> None:
+        """A memory tier could not be opened; the pod serves without it, and its state says so."""
+        faults = (*self.state.tier_faults, tier_fault)
+        self.state = self.state.model_copy(update={"tier_faults": faults})
+
     def doubt(self) -> None:
         """Something that needs the worker failed: look at it now, not at the next interval."""
         self._recheck.set()
@@ -237,6 +242,7 @@ class Readiness:
             message=message,
             model_id=self._config.model_id,
             identity=identity,
+            tier_faults=before.tier_faults,
         )
         if (before.reason, before.message) != (reason, message):
             log.info("pod state", extra={"fields": {"reason": reason, "detail": message}})

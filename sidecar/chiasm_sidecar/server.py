@@ -107,7 +107,9 @@ async def running(
         readiness = Readiness(config, worker, instruments, gate)
         held: Callable[[], HeldNamespaces] = HeldNamespaces
         if config.tiers is not None:
-            service = block_service(config.tiers, readiness.admitted_identity, instruments)
+            service = block_service(
+                config.tiers, readiness.admitted_identity, instruments, readiness.lack
+            )
             held = (await stack.enter_async_context(service)).held
         division = await stack.enter_async_context(
             Division(config, member or socket.gethostname(), instruments)

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import openai
 import pytest
@@ -17,37 +14,15 @@ from chiasm_tour.clusters import LocalCluster
 from chiasm_worker.equality import Reference, ask
 from transformers import AutoTokenizer
 
-pytestmark = pytest.mark.cluster
+from tests.e2e.conftest import SAMPLES, conditions, eventually, user_turn
 
-SAMPLES = json.loads((asking.PICTURES / "questions.json").read_text())
+pytestmark = pytest.mark.cluster
 
 
 @pytest.fixture(scope="session")
 def client(url: str) -> Iterator[openai.OpenAI]:
     with openai.OpenAI(base_url=f"{url}/v1", api_key="unused", max_retries=0) as opened:
         yield opened
-
-
-def user_turn(image: Path, question: str) -> list[dict[str, Any]]:
-    content = [
-        {"type": "image_url", "image_url": {"url": asking.data_url(image)}},
-        {"type": "text", "text": question},
-    ]
-    return [{"role": "user", "content": content}]
-
-
-def conditions(cluster: LocalCluster, resource: str) -> dict[str, Any]:
-    words = cluster.kubectl("get", "mmi", resource, "-o", "json", quiet=True)
-    found = json.loads(words or "{}").get("status", {}).get("conditions", [])
-    return {condition["type"]: condition for condition in found}
-
-
-def eventually(holds: Callable[[], bool], what: str, seconds: float = 120) -> None:
-    """Wait for a state of the cluster; the limit only ends a wait that would never end."""
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.5)
 
 
 def test_sample_pictures_are_answered_as_transformers_does(client: openai.OpenAI) -> None:
@@ -171,20 +146,6 @@ spec:
     source: {builtin: demo}
     expectedIdentity: {compute.compute_dtype: bfloat16}
 """
-
-
-@pytest.fixture
-def applied(demo_cluster: LocalCluster, tmp_path: Path) -> Iterator[Callable[[str], None]]:
-    manifests: list[Path] = []
-
-    def apply(text: str) -> None:
-        manifests.append(tmp_path / f"{len(manifests)}.yaml")
-        manifests[-1].write_text(text)
-        demo_cluster.kubectl("apply", "-f", str(manifests[-1]))
-
-    yield apply
-    for manifest in manifests:
-        demo_cluster.kubectl("delete", "-f", str(manifest), "--wait=true")
 
 
 def test_a_missing_claim_is_named(

@@ -177,7 +177,8 @@ def site() -> Iterator[Site]:
 def _bring_images() -> None:
     cache_dir, running = Settings().cache_dir, state.required(NAME)
     program = gateway.ensure_program(cache_dir, print)
-    for image in (images.controller(program), images.envoy(cache_dir, print)):
+    envoy = images.envoy(cache_dir, print)
+    for image in (envoy, images.controller(program, envoy.layers[0])):
         for node in running.nodes:
             store = ImageStore(ctr(running, node))
             if store.digests().get(image.name) != image.digest:

@@ -24,7 +24,7 @@ from chiasm_operator.resource import Images, from_manifest, parse_spec
 
 ROOT = Path(__file__).resolve().parents[2]
 UID = "11111111-2222-3333-4444-555555555555"
-IMAGES = Images("example.com/worker:1", "example.com/sidecar:1")
+IMAGES = Images("example.com/worker:1", "example.com/sidecar:1", "example.com/sidecar-peers:1")
 
 TargetFactory = Callable[..., Target]
 
@@ -79,7 +79,7 @@ def make_pod() -> Callable[..., dict[str, Any]]:
                 "labels": {**target.labels, names.LABEL_REVISION: revision or target.revision},
             },
             "spec": {
-                "initContainers": [{"name": "sidecar", "image": target.images.sidecar}],
+                "initContainers": [{"name": "sidecar", "image": target.sidecar_image}],
                 "containers": [{"name": "worker", "image": target.images.worker}],
             },
             "status": {
@@ -101,7 +101,13 @@ def make_pod() -> Callable[..., dict[str, Any]]:
 def make_state() -> Callable[..., PodState]:
     """What a sidecar says: ready, with an identity of these fields."""
 
-    def make(*, reason: str = "Ready", message: str = "Ready.", **fields: Any) -> PodState:
+    def make(
+        *,
+        reason: str = "Ready",
+        message: str = "Ready.",
+        tier_faults: tuple[str, ...] = (),
+        **fields: Any,
+    ) -> PodState:
         report = IdentityReport(
             compute_fp="c" * 64, repr_fp="d" * 64, incarnation="1", fields=fields
         )
@@ -112,6 +118,7 @@ def make_state() -> Callable[..., PodState]:
                 "message": message,
                 "model_id": "m",
                 "identity": report if fields else None,
+                "tier_faults": tier_faults,
             }
         )
 

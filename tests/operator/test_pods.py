@@ -13,6 +13,7 @@ from chiasm_operator.render import Target
 
 MakeTarget = Callable[..., Target]
 MakePod = Callable[..., dict[str, Any]]
+NOW = "2026-01-02T00:00:00Z"
 
 
 def waiting(name: str, reason: str, message: str = "") -> dict[str, Any]:
@@ -71,14 +72,14 @@ CLAIM = '0/1 nodes are available: persistentvolumeclaim "models" not found. pree
             "last words: chiasm worker: cannot use worker.json: no id.",
         ),
         (
-            {"statuses": [ended(137, reason="OOMKilled", message="a line of the log\n" * 100)]},
+            {"statuses": [ended(3, message="a line of the log\n" * 100)]},
             Reason.CRASH_LOOP,
-            "ended with code 137 (OOMKilled) and was restarted 2 times; its last words: ...",
+            "ended with code 3 (Error) and was restarted 2 times; its last words: ...",
         ),
         (
-            {"statuses": [ended(137, reason="OOMKilled")]},
+            {"statuses": [ended(0)]},
             Reason.CRASH_LOOP,
-            "container worker ended with code 137 (OOMKilled) and was restarted 2 times",
+            "container worker ended with code 0 (Error) and was restarted 2 times.",
         ),
     ],
 )
@@ -86,7 +87,7 @@ def test_what_is_named(
     pod: dict[str, Any], reason: Reason, words: str, make_target: MakeTarget, make_pod: MakePod
 ) -> None:
     target = make_target()
-    problem = diagnose(target, make_pod(target, **pod), None, ())
+    problem = diagnose(target, make_pod(target, **pod), None, (), NOW)
     assert problem is not None
     assert problem.reason is reason
     assert words in problem.message
@@ -99,7 +100,7 @@ def test_what_is_named(
         {"statuses": [waiting("worker", "PodInitializing")]},
         {"statuses": [{"name": "worker", "started": True, "state": {"running": {}}}]},
         {"statuses": [ended(1) | {"started": True, "state": {"running": {}}}]},
-        {"statuses": [ended(0)]},
+        {"statuses": [ended(0) | {"state": {"waiting": {"reason": "PodInitializing"}}}]},
     ],
     ids=["new", "initializing", "running", "recovered", "ended well"],
 )
@@ -107,7 +108,7 @@ def test_a_pod_that_is_starting_has_no_problem(
     pod: dict[str, Any], make_target: MakeTarget, make_pod: MakePod
 ) -> None:
     target = make_target()
-    assert diagnose(target, make_pod(target, **pod), None, ()) is None
+    assert diagnose(target, make_pod(target, **pod), None, (), NOW) is None
 
 
 def test_a_crash_is_remembered_until_the_container_is_up(
@@ -115,7 +116,7 @@ def test_a_crash_is_remembered_until_the_container_is_up(
 ) -> None:
     target = make_target()
     restarting = ended(1, message="Bad.") | {"started": False, "state": {"running": {}}}
-    problem = diagnose(target, make_pod(target, statuses=[restarting]), None, ())
+    problem = diagnose(target, make_pod(target, statuses=[restarting]), None, (), NOW)
     assert problem is not None
     assert problem.reason is Reason.CRASH_LOOP
 
@@ -140,7 +141,7 @@ def test_the_sidecars_word_counts(
 ) -> None:
     target = make_target()
     state = make_state(reason=reason, message="compute_dtype is 'float32'.")
-    problem = diagnose(target, make_pod(target), state, ())
+    problem = diagnose(target, make_pod(target), state, (), NOW)
     assert (problem.reason if problem else None) is expected
     assert expected is None or "compute_dtype" in (problem.message if problem else "")
 
@@ -150,7 +151,7 @@ def test_a_model_that_cannot_be_loaded_is_told_with_its_source(
 ) -> None:
     target = make_target("claim")
     state = make_state(reason="ModelLoadFailed", message="No config.json.")
-    problem = diagnose(target, make_pod(target), state, ())
+    problem = diagnose(target, make_pod(target), state, (), NOW)
     assert problem is not None
     assert problem.message.startswith("Pod pod-1: No config.json. (spec.model.source.path: claim ")
 
@@ -160,13 +161,13 @@ def test_a_volume_that_cannot_be_mounted_is_told(
 ) -> None:
     target = make_target("claim")
     event = {"reason": "FailedMount", "message": "SetUp failed: no such device", "count": 2}
-    problem = diagnose(target, make_pod(target), None, [event])
+    problem = diagnose(target, make_pod(target), None, [event], NOW)
     assert problem is not None
     assert problem.reason is Reason.VOLUME_NOT_MOUNTED
     assert "no such device" in problem.message
-    assert diagnose(target, make_pod(target), None, [event | {"count": 1}]) is None
+    assert diagnose(target, make_pod(target), None, [event | {"count": 1}], NOW) is None
     mounted = {"type": "PodReadyToStartContainers", "status": "True"}
-    assert diagnose(target, make_pod(target, conditions=[mounted]), None, [event]) is None
+    assert diagnose(target, make_pod(target, conditions=[mounted]), None, [event], NOW) is None
 
 
 FAILED = "MountVolume.SetUp failed for volume"
@@ -209,20 +210,40 @@ FAILED = "MountVolume.SetUp failed for volume"
             "Secret 'valkey-ca' (spec.tiers.valkey.caSecret.name) has no entry 'ca.crt' "
             "(spec.tiers.valkey.caSecret.key); add it or name another.",
         ),
+        (
+            f'{FAILED} "peers" : secret "catalogue-peers" not found',
+            "Secret 'catalogue-peers' (spec.tiers.peers.secret.name) does not exist in namespace "
+            "'vision'; create it or name another.",
+        ),
+        (
+            f'{FAILED} "peers" : references non-existent secret key: secret',
+            "Secret 'catalogue-peers' (spec.tiers.peers.secret.name) has no entry 'secret' "
+            "(spec.tiers.peers.secret.key); add it or name another.",
+        ),
     ],
-    ids=["keys", "server key", "entry", "password", "both", "password entry", "authority entry"],
+    ids=[
+        "keys",
+        "server key",
+        "entry",
+        "password",
+        "both",
+        "password entry",
+        "authority entry",
+        "peers",
+        "peers entry",
+    ],
 )
 def test_a_secret_that_is_missing_is_named_at_once(
     text: str, words: str, make_target: MakeTarget, make_pod: MakePod
 ) -> None:
     target = make_target("complete")
     event = {"reason": "FailedMount", "message": text, "count": 1}
-    problem = diagnose(target, make_pod(target), None, [event])
+    problem = diagnose(target, make_pod(target), None, [event], NOW)
     assert problem is not None
     assert problem.reason is Reason.SECRET_NOT_FOUND
     assert words in problem.message
     mounted = {"type": "PodReadyToStartContainers", "status": "True"}
-    assert diagnose(target, make_pod(target, conditions=[mounted]), None, [event]) is None
+    assert diagnose(target, make_pod(target, conditions=[mounted]), None, [event], NOW) is None
 
 
 def test_one_secret_that_two_fields_name_is_told_with_both(
@@ -237,7 +258,7 @@ def test_one_secret_that_two_fields_name_is_told_with_both(
         "references non-existent secret key: it": "passwordSecret.key or spec.tiers.valkey.",
     }.items():
         text = f'{FAILED} "valkey" : {fault}'
-        problem = diagnose(target, make_pod(target), None, [event | {"message": text}])
+        problem = diagnose(target, make_pod(target), None, [event | {"message": text}], NOW)
         assert problem is not None
         assert problem.reason is Reason.SECRET_NOT_FOUND
         assert words in problem.message
@@ -248,7 +269,7 @@ def test_keys_that_cannot_be_used_are_told_with_their_secrets(
 ) -> None:
     target = make_target("complete")
     state = make_state(reason="TenantKeysRefused", message="Tenant 'acme' has no API key.")
-    problem = diagnose(target, make_pod(target), state, ())
+    problem = diagnose(target, make_pod(target), state, (), NOW)
     assert problem is not None
     assert "Tenant 'acme' has no API key." in problem.message
     assert "spec.tenants.keysSecret: 'catalogue-api-keys'" in problem.message
@@ -265,14 +286,17 @@ def test_a_model_image_is_told_by_its_field(make_target: MakeTarget, make_pod: M
         make_pod(target, statuses=[waiting("worker", "PodInitializing")]),
         make_pod(target, statuses=[waiting("sidecar", "ImagePullBackOff", "also not found")]),
     ):
-        problem = diagnose(target, pod, None, events)
+        problem = diagnose(target, pod, None, events, NOW)
         assert problem is not None
         assert problem.reason is Reason.IMAGE_PULL_FAILED
         assert "spec.model.source.image.reference" in problem.message
     loading = {"name": "worker", "containerID": "containerd://1", "state": {"running": {}}}
-    assert diagnose(target, make_pod(target, statuses=[loading]), None, events) is None
+    assert diagnose(target, make_pod(target, statuses=[loading]), None, events, NOW) is None
 
 
 def test_a_ready_pod_has_no_problem(make_target: MakeTarget, make_pod: MakePod) -> None:
     target = make_target()
-    assert diagnose(target, make_pod(target, ready=True, statuses=[ended(1)]), None, ()) is None
+    recovered = ended(1) | {"started": True, "state": {"running": {}}}
+    assert (
+        diagnose(target, make_pod(target, ready=True, statuses=[recovered]), None, (), NOW) is None
+    )

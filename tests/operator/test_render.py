@@ -6,6 +6,7 @@ import copy
 import importlib.util
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,13 @@ WORDS = {
     "spec.model.source.image.pullPolicy": "Never",
     "spec.podTemplate.tolerations.0.operator": "Exists",
     "spec.podTemplate.tolerations.0.effect": "NoSchedule",
+    "spec.podTemplate.topologySpreadConstraints.0.whenUnsatisfiable": "ScheduleAnyway",
+    "spec.podTemplate.topologySpreadConstraints.0.nodeAffinityPolicy": "Honor",
+    "spec.podTemplate.topologySpreadConstraints.0.nodeTaintsPolicy": "Honor",
+    "spec.autoscaling.hpa.podMetrics.0.averageValue": "5",
+    "spec.autoscaling.keda.prometheus.0.threshold": "9",
+    "spec.autoscaling.keda.prometheus.0.activationThreshold": "1500m",
+    "spec.autoscaling.keda.prometheus.0.authentication.mode": "tls",
     "spec.engine.blockSize": 64,
     "spec.model.vision.compression": 8,
     "spec.model.vision.compressionMethod": "salient",
@@ -124,6 +132,10 @@ def another(value: Any, name: str) -> Any:
 def base_of(path: tuple[str | int, ...]) -> str:
     if path[:3] == ("model", "source", "path"):
         return "claim"
+    if path == ("replicas",):
+        return "minimal"
+    if path[:2] == ("autoscaling", "keda") or path[-1] == "claimTemplateName":
+        return "autoscaled"
     # With a name of its own, a GPU's kind does not show.
     return "claim" if path == ("resources", "device", "type") else "complete"
 
@@ -180,7 +192,7 @@ def test_the_builtin_source_has_an_effect(make_target: Callable[..., Target]) ->
 # --- what pods look like ---
 
 
-@pytest.mark.parametrize("name", ["minimal", "complete", "claim"])
+@pytest.mark.parametrize("name", ["minimal", "complete", "claim", "autoscaled"])
 def test_configs_are_what_the_parts_read(name: str, make_target: Callable[..., Target]) -> None:
     data = child(make_target(name), "ConfigMap")["data"]
     worker = WorkerConfig.model_validate_json(data["worker.json"])
@@ -190,7 +202,7 @@ def test_configs_are_what_the_parts_read(name: str, make_target: Callable[..., T
     assert worker.socket_path == sidecar.worker_socket
 
 
-@pytest.mark.parametrize("name", ["minimal", "complete", "claim"])
+@pytest.mark.parametrize("name", ["minimal", "complete", "claim", "autoscaled"])
 def test_pods_are_locked_down(name: str, make_target: Callable[..., Target]) -> None:
     spec = pod_spec(make_target(name))
     assert spec["securityContext"]["runAsNonRoot"] is True
@@ -295,16 +307,64 @@ def test_by_default_a_pod_that_goes_cuts_no_answer(make_target: Callable[..., Ta
 
 
 def test_only_the_sidecar_reaches_tiers(make_target: Callable[..., Target]) -> None:
-    for name, own in (("complete", {"disk-tier", "valkey"}), ("minimal", set())):
+    for name, own in (("complete", {"disk-tier", "valkey", "peers"}), ("minimal", set())):
         spec = pod_spec(make_target(name))
         (sidecar,), (worker,) = spec["initContainers"], spec["containers"]
         mounted = [{mount["name"] for mount in each["volumeMounts"]} for each in (sidecar, worker)]
         assert own <= mounted[0]
-        assert not mounted[1] & {"disk-tier", "valkey"}
+        assert not mounted[1] & {"disk-tier", "valkey", "peers"}
         assert {volume["name"] for volume in spec["volumes"]} == mounted[0] | mounted[1]
     worker_config = child(make_target("complete"), "ConfigMap")["data"]["worker.json"]
     assert "valkey" not in worker_config
     assert "disk" not in worker_config
+    assert "peers" not in worker_config
+
+
+def test_only_pods_of_the_resource_reach_each_other_s_memory(
+    make_target: Callable[..., Target],
+) -> None:
+    peers = {"secret": {"name": "peers", "key": "secret"}}
+    target = make_target(tiers={"host": {"maxBytes": "64Mi"}, "peers": peers})
+    services = [each for each in render.children(target) if each["kind"] == "Service"]
+    api, headless = services
+    assert headless["metadata"]["name"] == f"{api['metadata']['name']}-peers"
+    assert headless["spec"]["clusterIP"] == "None"
+    assert headless["spec"]["selector"] == target.selector
+    policy = child(target, "NetworkPolicy")["spec"]
+    between = {
+        "ports": [{"port": 9200, "protocol": "TCP"}, {"port": 9201, "protocol": "TCP"}],
+    }
+    pods = [{"podSelector": {"matchLabels": target.selector}}]
+    assert policy["ingress"][1:] == [{"from": pods, **between}]
+    names, others = policy["egress"]
+    assert [port["port"] for port in names["ports"]] == [53, 53]
+    assert others == {"to": pods, **between}
+    sidecar = SidecarConfig.model_validate_json(child(target, "ConfigMap")["data"]["sidecar.json"])
+    assert sidecar.tiers is not None
+    assert sidecar.tiers.peers is not None
+    assert sidecar.tiers.peers.hosts == ("shelf-reader-peers.vision.svc",)
+
+
+def test_only_pods_with_peers_run_the_image_for_them(make_target: Callable[..., Target]) -> None:
+    peers = {"secret": {"name": "peers", "key": "secret"}}
+    target = make_target(tiers={"host": {"maxBytes": "64Mi"}, "peers": peers})
+    assert pod_spec(target)["initContainers"][0]["image"] == target.images.sidecar_peers
+    without = make_target(tiers={"host": {"maxBytes": "64Mi"}})
+    assert pod_spec(without)["initContainers"][0]["image"] == without.images.sidecar
+    newer = replace(without.images, sidecar_peers="example.com/sidecar-peers:2")
+    assert make_target(tiers={"host": {"maxBytes": "64Mi"}}, images=newer).revision == (
+        without.revision
+    )
+    with_newer = make_target(tiers={"host": {"maxBytes": "64Mi"}, "peers": peers}, images=newer)
+    assert with_newer.revision != target.revision
+
+
+def test_without_peers_there_is_one_service_and_no_port_for_them(
+    make_target: Callable[..., Target],
+) -> None:
+    target = make_target()
+    assert [each["kind"] for each in render.children(target)].count("Service") == 1
+    assert len(child(target, "NetworkPolicy")["spec"]["ingress"]) == 1
 
 
 def test_bounds_and_retirements_reach_the_sidecar(make_target: Callable[..., Target]) -> None:
@@ -386,6 +446,6 @@ def test_another_builtin_model_of_the_same_name_is_another_revision(
 
 def test_other_images_are_another_revision(make_target: Callable[..., Target]) -> None:
     target = make_target()
-    other = make_target(images=type(target.images)("example.com/worker:2", "example.com/sidecar:1"))
+    other = make_target(images=replace(target.images, worker="example.com/worker:2"))
     assert other.revision != target.revision
     assert len(other.revision) == len("v1-0123456789")

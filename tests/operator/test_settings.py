@@ -10,6 +10,7 @@ from chiasm_operator.settings import Settings
 def images(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CHIASM_OPERATOR_WORKER_IMAGE", "w:1")
     monkeypatch.setenv("CHIASM_OPERATOR_SIDECAR_IMAGE", "s:1")
+    monkeypatch.setenv("CHIASM_OPERATOR_SIDECAR_PEERS_IMAGE", "p:1")
 
 
 def test_namespaces_are_a_list_with_commas(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -20,7 +21,8 @@ def test_namespaces_are_a_list_with_commas(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_images_reach_the_pods() -> None:
     images = Settings.from_environment().images
-    assert (images.worker, images.sidecar, images.pull_policy) == ("w:1", "s:1", "IfNotPresent")
+    assert (images.worker, images.sidecar, images.sidecar_peers) == ("w:1", "s:1", "p:1")
+    assert images.pull_policy == "IfNotPresent"
 
 
 def test_a_wrong_or_missing_value_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

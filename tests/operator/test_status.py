@@ -150,6 +150,52 @@ def test_a_pods_problem_is_the_reason(
     assert "example.com/worker:1" in event.message
 
 
+def test_a_pod_that_flaps_never_makes_it_ready(
+    healthy: tuple[Target, Observed], make_pod: MakePod
+) -> None:
+    target, observed = healthy
+    terminated = {
+        "exitCode": 1,
+        "startedAt": "2026-01-01T23:55:00Z",
+        "finishedAt": "2026-01-01T23:56:00Z",
+    }
+    worker = {
+        "name": "worker",
+        "started": True,
+        "restartCount": 7,
+        "state": {"running": {}},
+        "lastState": {"terminated": terminated},
+    }
+    flapping = make_pod(target, "pod-1", ready=True, statuses=[worker])
+    seen = replace(observed, pods=(flapping, observed.pods[1]))
+    done = outcome(target, seen)
+    found = conditions(done)
+    assert found["Ready"] == "False CrashLoop"
+    assert found["Degraded"] == "True CrashLoop"
+    assert found["Serving"] == "True PodsReady"
+    assert not done.settled, "it is looked at again, for time alone ends this"
+    assert conditions(outcome(target, seen, now="2026-01-02T00:06:01Z"))["Ready"] == (
+        "True AllReplicasReady"
+    )
+
+
+def test_an_eviction_counts_while_pods_are_missing(
+    healthy: tuple[Target, Observed], make_pod: MakePod
+) -> None:
+    target, observed = healthy
+    evicted = make_pod(target, "pod-0")
+    evicted["status"] |= {
+        "phase": "Failed",
+        "reason": "Evicted",
+        "message": "The node was low on resource: memory.",
+        "startTime": "2026-01-01T23:59:00Z",
+    }
+    replaced = replace(observed, pods=(*observed.pods, evicted))
+    assert conditions(outcome(target, replaced))["Ready"] == "True AllReplicasReady"
+    missing = replace(observed, pods=(observed.pods[0], evicted))
+    assert conditions(outcome(target, missing))["Degraded"] == "True Evicted"
+
+
 def test_a_refusal_names_the_child(make_target: MakeTarget) -> None:
     refused = Problem(Reason.CHILD_REFUSED, "Deployment 'x' was refused: bad affinity")
     done = outcome(make_target(), Observed(), refused)
@@ -219,3 +265,34 @@ def test_an_invalid_spec_leaves_pods_and_says_so(healthy: tuple[Target, Observed
     assert done.status["phase"] == "Degraded"
     assert done.status["observedGeneration"] == 2
     assert [event.reason for event in done.events] == [Reason.INVALID_SPEC]
+
+
+def test_pods_that_serve_without_a_tier_are_ready_and_degraded(
+    healthy: tuple[Target, Observed], make_state: MakeState
+) -> None:
+    target, observed = healthy
+    without = make_state(dtype="float32", tier_faults=("peers: no NIXL; use another image",))
+    done = outcome(target, replace(observed, states=dict.fromkeys(observed.states, without)))
+    found = conditions(done)
+    assert found["Ready"] == "True AllReplicasReady"
+    assert found["Degraded"] == "True TierUnavailable"
+    assert done.status["phase"] == "Degraded"
+    assert done.settled, "nothing is under way that should be watched closely"
+    (event,) = [event for event in done.events if event.warning]
+    assert event.message == (
+        "Pod pod-1 serves without a tier of spec.tiers until it is replaced: peers: no NIXL; use "
+        "another image (and 1 more)"
+    )
+
+
+def test_what_keeps_pods_from_serving_is_told_before_what_they_do_without(
+    healthy: tuple[Target, Observed], make_state: MakeState
+) -> None:
+    target, observed = healthy
+    without = make_state(dtype="float32", tier_faults=("peers: no NIXL",))
+    refused = Problem(Reason.CHILD_REFUSED, "Quota.")
+    states = dict.fromkeys(observed.states, without)
+    done = outcome(target, replace(observed, states=states), refused)
+    assert conditions(done)["Ready"] == "False ChildRefused"
+    assert conditions(done)["Degraded"] == "True ChildRefused"
+    assert not done.settled

@@ -169,7 +169,7 @@ async def test_state_is_what_the_operator_reads(start_pod: StartPod) -> None:
     assert state["ready"] is True
     assert state["model_id"] == "demo"
     assert state["identity"]["fields"]["compute.position.theta"] == 10000.0
-    assert state == pod.sidecar.readiness.state.model_dump()
+    assert state == pod.sidecar.readiness.state.model_dump(mode="json")
 
 
 async def test_draining_says_so_and_still_serves(start_pod: StartPod) -> None:

@@ -16,14 +16,11 @@ GATEWAY_IMAGE = f"docker.io/chiasm/envoy-gateway:{gateway.version()}"
 ENVOY_IMAGE = "docker.io/chiasm/envoy:1.40.0"
 
 
-def controller(program: Path) -> archive.Image:
-    """Envoy Gateway: one program and a folder for what is passing."""
+def controller(program: Path, base: archive.Layer) -> archive.Image:
+    """Envoy Gateway: one program on the `base` of the other images, whichever way it is linked."""
 
     def write(out: IO[bytes]) -> None:
         with tarfile.open(fileobj=out, mode="w|", format=tarfile.PAX_FORMAT) as tar:
-            folder = tarfile.TarInfo("tmp")
-            folder.type, folder.mode = tarfile.DIRTYPE, 0o1777
-            tar.addfile(folder)
             info = tarfile.TarInfo(f"usr/local/bin/{gateway.PROGRAM}")
             info.size, info.mode = program.stat().st_size, 0o755
             with program.open("rb") as content:
@@ -38,7 +35,7 @@ def controller(program: Path) -> archive.Image:
             "User": "65532:65532",
         },
     }
-    return archive.Image(GATEWAY_IMAGE, config, (archive.measured(write),))
+    return archive.Image(GATEWAY_IMAGE, config, (base, archive.measured(write)))
 
 
 def envoy(cache_dir: Path, say: Callable[[str], None]) -> archive.Image:

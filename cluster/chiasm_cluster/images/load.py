@@ -1,4 +1,4 @@
-"""Our three images: made from their Dockerfiles, brought to every node that lacks them."""
+"""Our images: made from their Dockerfiles, brought to every node that lacks them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from chiasm_cluster.host import requirements
 from chiasm_cluster.images import archive, dockerfile
 from chiasm_cluster.images.base import BaseImage
 from chiasm_cluster.images.layers import LayerBuilder
-from chiasm_cluster.images.requirements import PARTS
+from chiasm_cluster.images.requirements import LISTS
 from chiasm_cluster.images.store import ImageStore
 from chiasm_cluster.node.worker import ctr
 from chiasm_cluster.progress import Progress
@@ -40,34 +40,37 @@ class ImageFactory:
         self._version = version(project)
         self._arguments = {"BASE_IMAGE": base.name, "CHIASM_VERSION": self._version}
 
-    def make(self, part: str) -> archive.Image:
-        """The image of `part`; nothing is made when it is in the cache.
+    def make(self, image: str) -> archive.Image:
+        """One of our images; nothing is made when it is in the cache.
 
         Raises: ClusterError when its Dockerfile is not understood or a step fails.
         """
-        needed = _DISK_BYTES.get(part, _SMALL_DISK_BYTES)
-        recipe = self._recipe(part)
+        needed = _DISK_BYTES.get(image, _SMALL_DISK_BYTES)
+        recipe = self._recipe(image)
         if not self._builder.is_noted(recipe):
-            requirements.require_disk(self._folder, needed, f"Making the {part} image")
+            requirements.require_disk(self._folder, needed, f"Making the {image} image")
         config = {
             "architecture": archive.architecture(),
             "os": "linux",
             "config": recipe.image_config,
         }
-        return archive.Image(image_name(part, self._version), config, self._builder.layers(recipe))
+        return archive.Image(image_name(image, self._version), config, self._builder.layers(recipe))
 
-    def drop_large_trees(self, part: str) -> None:
+    def drop_large_trees(self, image: str) -> None:
         """Give back the disk space of what every node has now."""
-        self._builder.drop_large_trees(self._recipe(part))
+        self._builder.drop_large_trees(self._recipe(image))
         self._builder.prune()
 
-    def _recipe(self, part: str) -> dockerfile.Recipe:
-        return dockerfile.read(self._project / part / "Dockerfile", self._arguments)
+    def _recipe(self, image: str) -> dockerfile.Recipe:
+        """A Dockerfile and a list of packages, which lie in the same folder."""
+        packages = self._project / LISTS[image]
+        arguments = {**self._arguments, "REQUIREMENTS": packages.name}
+        return dockerfile.read(packages.with_name("Dockerfile"), arguments)
 
 
-def image_name(part: str, project_version: str) -> str:
-    """The name by which pods ask for the image of `part`."""
-    return f"docker.io/chiasm/{part}:{project_version}"
+def image_name(image: str, project_version: str) -> str:
+    """The name by which pods ask for one of our images."""
+    return f"docker.io/chiasm/{image}:{project_version}"
 
 
 def version(project: Path) -> str:
@@ -79,7 +82,7 @@ def version(project: Path) -> str:
 def load(
     cluster: Cluster, images: Iterable[str], cache_dir: Path, say: Callable[[str], None]
 ) -> None:
-    """Bring `images` (parts, or archives ending in .tar) to every node of `cluster`.
+    """Bring `images` (ours, or archives ending in .tar) to every node of `cluster`.
 
     Raises: ClusterError when one is unknown or cannot be made.
     """
@@ -90,7 +93,7 @@ def load(
     stores = {node.name: ImageStore(ctr(cluster, node)) for node in cluster.nodes}
     with locked("images"):
         for name in names:
-            if name in PARTS:
+            if name in LISTS:
                 image = factory.make(name)
                 for node_name, store in stores.items():
                     say(_bring(image, store, node_name))
@@ -103,21 +106,21 @@ def load(
 
 
 def digests(cluster: Cluster) -> dict[str, str]:
-    """The digest of each of our images that the first node of `cluster` has, by part."""
+    """The digest of each of our images that the first node of `cluster` has, by its name here."""
     held = ImageStore(ctr(cluster, cluster.nodes[0])).digests()
-    names = {part: image_name(part, version(PROJECT)) for part in PARTS}
-    return {part: held[name] for part, name in names.items() if name in held}
+    names = {image: image_name(image, version(PROJECT)) for image in LISTS}
+    return {image: held[name] for image, name in names.items() if name in held}
 
 
-def write_archive(part: str, path: Path, cache_dir: Path, say: Callable[[str], None]) -> None:
-    """Write the image of `part` as an OCI archive, for a cluster that is not ours.
+def write_archive(name: str, path: Path, cache_dir: Path, say: Callable[[str], None]) -> None:
+    """Write one of our images as an OCI archive, for a cluster that is not ours.
 
     Raises: ClusterError when it is unknown or cannot be made.
     """
     requirements.require_root()
-    _check([part])
+    _check([name])
     with locked("images"):
-        image = ImageFactory(cache_dir, say).make(part)
+        image = ImageFactory(cache_dir, say).make(name)
         unfinished = path.with_name(path.name + ".new")
         try:
             with unfinished.open("wb") as out, Progress(f"writing {path.name}"):
@@ -131,9 +134,9 @@ def write_archive(part: str, path: Path, cache_dir: Path, say: Callable[[str], N
 
 def _check(names: list[str]) -> None:
     for name in names:
-        if name not in PARTS and not (name.endswith(".tar") and Path(name).is_file()):
+        if name not in LISTS and not (name.endswith(".tar") and Path(name).is_file()):
             raise ClusterError(
-                f"{name!r} is no image; name one of {', '.join(PARTS)}, or an existing OCI or "
+                f"{name!r} is no image; name one of {', '.join(LISTS)}, or an existing OCI or "
                 "Docker archive ending in .tar."
             )
 

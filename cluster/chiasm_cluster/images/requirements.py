@@ -1,9 +1,10 @@
 """Which pinned packages each image holds: a part of constraints.txt, chosen by the part's extra.
 
 `constraints.txt` says of each package on whose behalf it is there ("# via"); following that
-from the extra's own packages gives the image's list. The lists are generated files beside the
-Dockerfiles, so that an engine's build needs nothing but the files, and so that the layer they
-make changes only when the list does.
+from the extra's own packages gives the image's list. An image PART-EXTRA is that of PART with the
+packages that EXTRA names, and nothing that these need beyond them. The lists are generated files
+beside the Dockerfiles, so that an engine's build needs nothing but the files, and so that the layer
+they make changes only when the list does.
 """
 
 from __future__ import annotations
@@ -15,44 +16,50 @@ from pathlib import Path
 from chiasm_cluster.errors import ClusterError
 
 PARTS = ("operator", "worker", "sidecar")
+LISTS = {
+    **{part: f"{part}/requirements.txt" for part in PARTS},
+    "sidecar-peers": "sidecar/requirements-peers.txt",
+}
 _HEADER = """\
-# The packages of the {part} image, generated from constraints.txt and pyproject.toml.
+# The packages of the {image} image, generated from constraints.txt and pyproject.toml.
 # Do not edit; write it anew with: python -m chiasm_cluster requirements
 """
 
 
-def render(part: str, pyproject: str, constraints: str) -> str:
-    """The list of `part` as the text of a requirements file.
+def render(image: str, pyproject: str, constraints: str) -> str:
+    """The list of `image` as the text of a requirements file.
 
-    Raises: ClusterError when a package of the part has no pin.
+    Raises: ClusterError when a package of the image has no pin.
     """
     project = tomllib.loads(pyproject)["project"]
-    wanted = project["dependencies"] + project["optional-dependencies"][part]
+    part, _, extra = image.partition("-")
+    extras = project["optional-dependencies"]
     pins, needs = _read(constraints)
+    alone = {_name(requirement) for requirement in (extras[extra] if extra else ())}
+    waiting = [*alone, *map(_name, project["dependencies"] + extras[part])]
     chosen: set[str] = set()
-    waiting = [_name(requirement) for requirement in wanted]
     while waiting:
         name = waiting.pop()
         if name in chosen:
             continue
         if name not in pins:
             raise ClusterError(
-                f"constraints.txt has no pin for {name}, which the {part} image needs; run make "
+                f"constraints.txt has no pin for {name}, which the {image} image needs; run make "
                 "constraints."
             )
         chosen.add(name)
-        waiting += needs.get(name, [])
+        waiting += needs.get(name, []) if name not in alone else []
     lines = [pins[name] for name in sorted(chosen)]
-    return _HEADER.format(part=part) + "\n".join(lines) + "\n"
+    return _HEADER.format(image=image) + "\n".join(lines) + "\n"
 
 
 def write_all(root: Path) -> list[Path]:
-    """Write the list of every part; the files that changed."""
+    """Write the list of every image; the files that changed."""
     pyproject = (root / "pyproject.toml").read_text()
     constraints = (root / "constraints.txt").read_text()
     changed = []
-    for part in PARTS:
-        path, text = root / part / "requirements.txt", render(part, pyproject, constraints)
+    for image, name in LISTS.items():
+        path, text = root / name, render(image, pyproject, constraints)
         if not path.exists() or path.read_text() != text:
             path.write_text(text)
             changed.append(path)

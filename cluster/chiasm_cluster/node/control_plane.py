@@ -163,6 +163,7 @@ def _controller_manager(cluster: Cluster) -> list[str]:
         f"--authorization-kubeconfig={kubeconfig}",
         "--leader-elect=false",
         "--use-service-account-credentials=true",
+        "--horizontal-pod-autoscaler-sync-period=5s",  # nobody watches a demo for 15 s
         f"--service-account-private-key-file={pki}/sa.key",
         f"--root-ca-file={pki}/ca.crt",
         f"--cluster-signing-cert-file={pki}/ca.crt",

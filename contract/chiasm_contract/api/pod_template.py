@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import ConfigDict, Field, StringConstraints
 
 from chiasm_contract.api.fields import ApiModel, rule, rules
 
@@ -43,6 +43,71 @@ class LocalReference(ApiModel):
     )
 
 
+class TopologySpread(ApiModel):
+    """How evenly the pods of one revision lie over the values of a node label."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            rule(
+                "!has(self.minDomains) || self.whenUnsatisfiable == 'DoNotSchedule'",
+                "is allowed only when whenUnsatisfiable is DoNotSchedule",
+                field=".minDomains",
+            )
+        )
+    )
+
+    topology_key: Annotated[str, StringConstraints(min_length=1, max_length=253)] = Field(
+        description="The node label, such as topology.kubernetes.io/zone."
+    )
+    max_skew: int = Field(
+        default=1, ge=1, description="By how many pods two values of the label may differ."
+    )
+    when_unsatisfiable: Literal["ScheduleAnyway", "DoNotSchedule"] = Field(
+        default="ScheduleAnyway", description="Whether a pod that breaks this is left waiting."
+    )
+    min_domains: int | None = Field(
+        default=None, ge=1, description="Fewer values than this count as an empty one."
+    )
+    node_affinity_policy: Literal["Honor", "Ignore"] = Field(
+        default="Honor", description="Whether only nodes that the pod may use are counted."
+    )
+    node_taints_policy: Literal["Honor", "Ignore"] = Field(
+        default="Honor",
+        description="Whether nodes with a taint that is not tolerated are left out.",
+    )
+
+
+# What decides how the worker finds its files, or how it computes: an answer to the same request,
+# and a cached vector under the same identity, must not depend on it.
+_OUR_VARIABLES = ("HOME", "PATH", "NVIDIA_TF32_OVERRIDE")
+_OUR_PREFIXES = (
+    "CHIASM_", "PYTHON", "LD_", "TORCH", "TRITON_", "CUBLAS", "CUDNN", "MKL_", "ONEDNN_", "DNNL_",
+    "OMP_", "HF_", "TRANSFORMERS_",
+)  # fmt: skip
+
+
+class Variable(ApiModel):
+    """An environment variable of the worker."""
+
+    name: Annotated[
+        str, StringConstraints(min_length=1, max_length=253, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
+    ] = Field(
+        description="Its name.",
+        json_schema_extra=rules(
+            rule(
+                f"!(self in {list(_OUR_VARIABLES)}) "
+                f"&& !{list(_OUR_PREFIXES)}.exists(prefix, self.startsWith(prefix))",
+                f"{', '.join(_OUR_VARIABLES)} and names that start with "
+                f"{', '.join(_OUR_PREFIXES)} decide how the worker computes and are left to it; "
+                "what may be chosen is in spec.engine and spec.config",
+            )
+        ),
+    )
+    value: Annotated[str, StringConstraints(max_length=4096)] = Field(
+        default="", description="Its value, as it is; no secret: anyone who sees the pod reads it."
+    )
+
+
 class PodTemplate(ApiModel):
     """Additions to each pod."""
 
@@ -67,8 +132,29 @@ class PodTemplate(ApiModel):
     affinity: dict[str, Any] = Field(
         default_factory=dict, description="A Kubernetes Affinity; the API server checks it."
     )
+    topology_spread_constraints: list[TopologySpread] = Field(
+        default_factory=list,
+        max_length=16,
+        description="How pods spread over nodes and zones, each revision by itself; without any "
+        "they prefer different nodes.",
+    )
+    scheduler_name: Word | None = Field(
+        default=None, description="Scheduler of the pods; Kubernetes' own when absent."
+    )
     priority_class_name: Word | None = Field(default=None, description="PriorityClass of the pods.")
     runtime_class_name: Word | None = Field(default=None, description="RuntimeClass of the pods.")
+    supplemental_groups: list[Annotated[int, Field(ge=1, le=2147483647)]] = Field(
+        default_factory=list,
+        max_length=16,
+        description="Groups beside the pods' own, such as those that own a GPU's device files or "
+        "the files of a model.",
+    )
+    env: list[Variable] = Field(
+        default_factory=list,
+        max_length=64,
+        description="Environment variables of the worker, such as NVIDIA_DRIVER_CAPABILITIES.",
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+    )
     image_pull_secrets: list[LocalReference] = Field(
         default_factory=list, max_length=16, description="Secrets to pull images with."
     )

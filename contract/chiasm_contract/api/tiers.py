@@ -98,6 +98,21 @@ class ValkeyTier(ApiModel):
     )
 
 
+class PeerTier(ApiModel):
+    """Blocks in the memory of this resource's other pods, read by NIXL; they travel in clear."""
+
+    secret: SecretEntry = Field(
+        description="32 or more random bytes that pods know each other by; changed ones are used "
+        "without a restart."
+    )
+    timeout_milliseconds: int = Field(
+        default=200,
+        ge=1,
+        le=60_000,
+        description="A pod that takes longer is given up, and the block computed again.",
+    )
+
+
 class Tiers(ApiModel):
     """Where cache blocks go beyond the worker's own memory; nearest first.
 
@@ -109,7 +124,8 @@ class Tiers(ApiModel):
             rule(
                 "has(self.host) || has(self.disk) || has(self.valkey)",
                 "set at least one of host, disk and valkey",
-            )
+            ),
+            rule("!has(self.peers) || has(self.host)", "needs host", field=".peers"),
         )
     )
 
@@ -121,6 +137,7 @@ class Tiers(ApiModel):
     )
     host: HostTier | None = None
     disk: DiskTier | None = None
+    peers: PeerTier | None = None
     valkey: ValkeyTier | None = None
     max_namespace_percent: int = Field(
         default=100,

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, StringConstraints
 
 from chiasm_contract.api import identity_fields
+from chiasm_contract.api.autoscaling import Autoscaling
 from chiasm_contract.api.engine import Engine
 from chiasm_contract.api.fields import (
     ApiModel,
@@ -32,6 +33,7 @@ from chiasm_contract.api.tiers import Tiers
 from chiasm_contract.api.vision import Vision
 from chiasm_contract.builtin_models import builtin_models
 from chiasm_contract.messages import MEDIA_NAMES
+from chiasm_contract.tiers import PEER_LANDING_BYTES
 
 MAX_NAME_LENGTH = 48
 
@@ -149,7 +151,13 @@ class Device(ApiModel):
                 "self.type != 'cpu' || !has(self.resourceName)",
                 "is allowed only when type is nvidia or amd",
                 field=".resourceName",
-            )
+            ),
+            rule(
+                "!has(self.claimTemplateName) || (self.type != 'cpu' && !has(self.resourceName))",
+                "is allowed only when type is nvidia or amd and resourceName is absent: the claim "
+                "brings the GPU",
+                field=".claimTemplateName",
+            ),
         )
     )
 
@@ -164,6 +172,11 @@ class Device(ApiModel):
         | None
     ) = Field(
         default=None, description="Another resource to ask for, such as nvidia.com/mig-2g.20gb."
+    )
+    claim_template_name: DnsName | None = Field(
+        default=None,
+        description="A ResourceClaimTemplate (Dynamic Resource Allocation) that brings the "
+        "replica's one GPU, instead of a counted resource.",
     )
 
 
@@ -245,9 +258,17 @@ _TIER_FITS_IN_MEMORY = rule(
     "!('memory' in self.resources.sidecar.limits) || "
     "quantity(string(self.resources.sidecar.limits['memory']))"
     ".isGreaterThan(quantity(string(self.tiers.host.maxBytes))"
-    ".add(quantity(string(self.tiers.stagingBytes))))",
-    "must be above tiers.host.maxBytes and tiers.stagingBytes together: both lie in this memory",
+    ".add(quantity(string(self.tiers.stagingBytes)))"
+    f".add(quantity(has(self.tiers.peers) ? '{PEER_LANDING_BYTES}' : '0')))",
+    "must be above tiers.host.maxBytes and tiers.stagingBytes together, and with tiers.peers "
+    f"{PEER_LANDING_BYTES // 2**20} Mi more: all of it lies in this memory",
     field=".resources.sidecar.limits",
+)
+_CPU_SHARE_OF_A_REQUEST = rule(
+    "!has(self.autoscaling) || !has(self.autoscaling.hpa) "
+    "|| !has(self.autoscaling.hpa.cpuUtilizationPercent) || 'cpu' in self.resources.requests",
+    "must have cpu: autoscaling.hpa.cpuUtilizationPercent is a share of it",
+    field=".resources.requests",
 )
 _FILES_FIT_IN_BODY = tuple(
     rule(
@@ -265,14 +286,23 @@ class Spec(ApiModel):
     """What is asked for."""
 
     model_config = ConfigDict(
-        json_schema_extra=rules(*_FITS_IN_MEMORY, _TIER_FITS_IN_MEMORY, *_FILES_FIT_IN_BODY)
+        json_schema_extra=rules(
+            *_FITS_IN_MEMORY, _TIER_FITS_IN_MEMORY, _CPU_SHARE_OF_A_REQUEST, *_FILES_FIT_IN_BODY
+        )
     )
 
     model: Model
     engine: Engine = Engine()
     tiers: Tiers | None = None
     resources: Resources = Resources()
-    replicas: int = Field(default=1, ge=0, le=1000, description="Pods that serve the model.")
+    replicas: int = Field(
+        default=1,
+        ge=0,
+        le=1000,
+        description="Pods that serve the model. Where an autoscaler is at work this is its field: "
+        "leave it out of the manifest.",
+    )
+    autoscaling: Autoscaling | None = None
     media: Media = Media()
     tenants: Tenants | None = None
     gateway: Gateway | None = None

@@ -23,6 +23,7 @@ from chiasm_operator.reconcile.problems import Problem
 from chiasm_operator.reconcile.records import kept, restarted_at, too_old
 from chiasm_operator.reconcile.rollout import Decision
 from chiasm_operator.render import Record, Target, route, service, traffic
+from chiasm_operator.render.autoscaler import HPA, SCALED_OBJECT
 from chiasm_operator.resource import Manifest
 
 
@@ -81,11 +82,11 @@ def deployment_settled(target: Target, observed: Observed) -> bool:
 
 
 def _prunable(live: Manifest, target: Target, observed: Observed, decision: Decision) -> bool:
-    """What there may be too much of: the budget of a single pod, a route without a Gateway, and
-    everything of a revision that no longer stands. Its record stays for a while: it is the
-    history."""
+    """What there may be too much of: the budget of a single pod, an autoscaler, a route or the
+    Service of peers that is no longer asked for, and everything of a revision that no longer
+    stands. Its record stays for a while: it is the history."""
     kind, revision = live["kind"], revision_of(live)
-    if kind in {"PodDisruptionBudget", route.ROUTE}:
+    if kind in {"PodDisruptionBudget", HPA, SCALED_OBJECT, route.ROUTE}:
         return True
     if revision is None:
         return bool(kind == "Service" and live["metadata"]["name"] != target.name)

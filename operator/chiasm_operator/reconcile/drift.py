@@ -15,7 +15,7 @@ from chiasm_contract import names, quantity
 
 from chiasm_operator.resource import Manifest
 
-_QUANTITY_PARENTS = {"requests", "limits", "sizeLimit"}
+_QUANTITY_PARENTS = {"requests", "limits", "sizeLimit", "averageValue"}
 
 
 def _amount(text: Any) -> Any:

@@ -11,6 +11,8 @@ from chiasm_contract.conditions import Reason
 from chiasm_contract.messages import PodState
 
 from chiasm_operator.reconcile import secrets
+from chiasm_operator.reconcile.diagnosis import departures, endings, scheduling
+from chiasm_operator.reconcile.diagnosis.moments import is_recent
 from chiasm_operator.reconcile.observed import is_ready
 from chiasm_operator.reconcile.problems import Problem
 from chiasm_operator.render import Target
@@ -25,60 +27,57 @@ _PULL_FAULTS = {
     "RegistryUnavailable",
 }
 _START_FAULTS = {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
-_MISSING_CLAIM = re.compile(r'persistentvolumeclaim "([^"]+)" not found')
 _STATE_REASONS = {
     "IdentityMismatch": Reason.IDENTITY_MISMATCH,
     "ProbePictureFailed": Reason.PROBE_PICTURE_FAILED,
     "ModelLoadFailed": Reason.MODEL_LOAD_FAILED,
     "TenantKeysRefused": Reason.TENANT_KEYS_REFUSED,
 }
-
-# The end of the log that a container's status holds is up to 80 lines long.
-_MAX_LAST_WORDS_CHARS = 1000
+_MISSING_TEMPLATE = re.compile(r'resource claim template "([^"]+)": .*not found')
+# A readiness probe that fails this often in a row is no passing slowness.
+_MANY_FAILURES = 5
+_PROBE_RECENT_SECONDS = 60
 
 
 def diagnose(
-    target: Target, pod: Manifest, state: PodState | None, events: Sequence[Manifest]
+    target: Target, pod: Manifest, state: PodState | None, events: Sequence[Manifest], now: str
 ) -> Problem | None:
-    """The one thing to tell about a pod that is not ready; None when it is merely starting."""
+    """The one thing to tell about a pod: None when it is merely starting, or ready to stay."""
     if is_ready(pod):
-        return None
+        return next(endings.ended(target, pod, events, now), None)
     problems = chain(
-        _unscheduled(target, pod),
+        _device_claim(target, pod, events),
+        scheduling.unscheduled(target, pod),
+        departures.on_lost_node(pod, events),
         _mounts(target, pod, events),
         _containers(target, pod),
+        endings.ended(target, pod, events, now),
         _state(target, pod, state),
+        _silent(pod, state, events, now),
     )
     return next(problems, None)
+
+
+def lacking(pod: Manifest, state: PodState | None) -> Iterator[Problem]:
+    """What a pod that serves does without, although the spec asks for it."""
+    for fault in state.tier_faults if state else ():
+        yield Problem(
+            Reason.TIER_UNAVAILABLE,
+            f"{_name(pod)} serves without a tier of spec.tiers until it is replaced: {fault}",
+            serves=True,
+        )
 
 
 def _name(pod: Manifest) -> str:
     return f"Pod {pod['metadata']['name']}"
 
 
-def _unscheduled(target: Target, pod: Manifest) -> Iterator[Problem]:
-    for condition in pod.get("status", {}).get("conditions", ()):
-        if condition["type"] != "PodScheduled" or condition["status"] != "False":
-            continue
-        text = condition.get("message", "no reason given")
-        missing = _MISSING_CLAIM.search(text)
-        if missing:
-            yield Problem(
-                Reason.CLAIM_NOT_FOUND,
-                f"PersistentVolumeClaim {missing[1]!r} (spec.model.source.path.claimName) does not "
-                f"exist in namespace {target.resource.namespace!r}; create it or name another.",
-            )
-        else:
-            yield Problem(Reason.UNSCHEDULABLE, f"{_name(pod)} fits on no node: {text}")
-
-
 def _containers(target: Target, pod: Manifest) -> Iterator[Problem]:
-    status = pod.get("status", {})
     images = {
         item["name"]: item["image"]
         for item in [*pod["spec"].get("initContainers", ()), *pod["spec"].get("containers", ())]
     }
-    for item in [*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())]:
+    for item in endings.container_statuses(pod):
         name = item["name"]
         waiting = item.get("state", {}).get("waiting", {})
         reason, text = waiting.get("reason", ""), waiting.get("message", "")
@@ -93,7 +92,6 @@ def _containers(target: Target, pod: Manifest) -> Iterator[Problem]:
                 Reason.CONTAINER_CANNOT_START,
                 f"{_name(pod)}: container {name} cannot start: {text or reason}",
             )
-        yield from _crash(pod, item)
 
 
 def _model_image_fault(target: Target, text: str) -> Problem:
@@ -102,26 +100,6 @@ def _model_image_fault(target: Target, text: str) -> Problem:
     return Problem(
         Reason.IMAGE_PULL_FAILED,
         f"Image {reference!r} (spec.model.source.image.reference) cannot be pulled: {text}",
-    )
-
-
-def _crash(pod: Manifest, item: Manifest) -> Iterator[Problem]:
-    """A container that ended and has not come up since."""
-    state = item.get("state", {})
-    if "running" in state and item.get("started"):
-        return
-    ended = state.get("terminated") or item.get("lastState", {}).get("terminated")
-    if not ended or ended.get("exitCode", 0) == 0:
-        return
-    text = ended.get("message", "").strip()
-    if len(text) > _MAX_LAST_WORDS_CHARS:
-        text = f"...{text[-_MAX_LAST_WORDS_CHARS:]}"
-    cause = ended.get("reason", "Error")
-    yield Problem(
-        Reason.CRASH_LOOP,
-        f"{_name(pod)}: container {item['name']} ended with code {ended['exitCode']} ({cause}) "
-        f"and was restarted {item.get('restartCount', 0)} times"
-        f"{'; its last words: ' + text if text else '.'}",
     )
 
 
@@ -159,6 +137,39 @@ def _mounts(target: Target, pod: Manifest, events: Sequence[Manifest]) -> Iterat
         repeated = event.get("count", 1) > 1
         if not sandboxed and repeated and reason in {"FailedMount", "FailedAttachVolume"}:
             yield Problem(Reason.VOLUME_NOT_MOUNTED, f"{_name(pod)}: {text}")
+
+
+def _device_claim(target: Target, pod: Manifest, events: Sequence[Manifest]) -> Iterator[Problem]:
+    if pod.get("status", {}).get("resourceClaimStatuses"):
+        return  # made meanwhile
+    for event in events:
+        missing = _MISSING_TEMPLATE.search(event.get("message", ""))
+        if event.get("reason") == "FailedResourceClaimCreation" and missing:
+            yield Problem(
+                Reason.CLAIM_NOT_FOUND,
+                f"ResourceClaimTemplate {missing[1]!r} (spec.resources.device.claimTemplateName) "
+                f"does not exist in namespace {target.resource.namespace!r}; create it or name "
+                "another.",
+            )
+
+
+def _silent(
+    pod: Manifest, state: PodState | None, events: Sequence[Manifest], now: str
+) -> Iterator[Problem]:
+    """A sidecar that runs and answers nobody: neither the kubelet nor the operator."""
+    if state is not None:
+        return
+    for event in endings.unhealthy(events, names.SIDECAR_CONTAINER):
+        text = event.get("message", "")
+        lasting = event.get("count", 1) >= _MANY_FAILURES
+        recent = is_recent(event.get("lastTimestamp"), now, _PROBE_RECENT_SECONDS)
+        # 503 is its word for a worker that is not up yet.
+        if text.startswith("Readiness probe failed") and "503" not in text and lasting and recent:
+            yield Problem(
+                Reason.PROBE_FAILED,
+                f"{_name(pod)}: the sidecar runs and does not answer: {text.strip()}. What it does "
+                f"is in kubectl logs {pod['metadata']['name']} -c {names.SIDECAR_CONTAINER}.",
+            )
 
 
 def _waits_for_volumes(pod: Manifest) -> bool:

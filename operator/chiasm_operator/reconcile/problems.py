@@ -9,7 +9,12 @@ from chiasm_contract.conditions import Reason
 
 @dataclass(frozen=True)
 class Problem:
-    """A reason, and a sentence that names what is at fault and what to do."""
+    """A reason, and a sentence that names what is at fault and what to do.
+
+    Attributes:
+        serves: the pods serve as they should nevertheless, only with less help.
+    """
 
     reason: Reason
     message: str
+    serves: bool = False

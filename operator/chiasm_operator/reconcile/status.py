@@ -18,8 +18,9 @@ from chiasm_contract.conditions import (
     transitions,
 )
 
-from chiasm_operator.reconcile import namespaces, routing
+from chiasm_operator.reconcile import autoscaling, namespaces, routing
 from chiasm_operator.reconcile.children import ChildPlan, deployment_settled
+from chiasm_operator.reconcile.diagnosis import departures, refusals
 from chiasm_operator.reconcile.identity import judge
 from chiasm_operator.reconcile.observed import (
     Observed,
@@ -29,7 +30,7 @@ from chiasm_operator.reconcile.observed import (
     pods_of,
     revision_of,
 )
-from chiasm_operator.reconcile.pods import diagnose
+from chiasm_operator.reconcile.pods import diagnose, lacking
 from chiasm_operator.reconcile.problems import Problem
 from chiasm_operator.reconcile.rollout import Asked, Decision, said
 from chiasm_operator.render import Target
@@ -85,7 +86,7 @@ def _deployment_problems(target: Target, observed: Observed) -> list[Problem]:
     for item in live.get("status", {}).get("conditions", ()) if live else ():
         text = item.get("message", "")
         if item["type"] == "ReplicaFailure" and item["status"] == "True":
-            problems.append(Problem(Reason.PODS_REFUSED, f"Pods cannot be created: {text}"))
+            problems.append(refusals.pods(text))
         if item["type"] == "Progressing" and item.get("reason") == "ProgressDeadlineExceeded":
             seconds = target.spec.rollout.progress_deadline_seconds
             problems.append(
@@ -98,17 +99,24 @@ def _deployment_problems(target: Target, observed: Observed) -> list[Problem]:
     return problems
 
 
-def problems_of(target: Target, observed: Observed, stable: str) -> tuple[Problem, ...]:
+def problems_of(target: Target, observed: Observed, stable: str, now: str) -> tuple[Problem, ...]:
     """Everything wrong with what runs, the most telling first."""
+    found: list[Problem] = []
+    without: list[Problem] = []
+    current = pods_of(observed, target.revision)
     revisions = dict.fromkeys((target.revision, stable))
-    found = []
     for pod in (pod for revision in revisions for pod in pods_of(observed, revision)):
         name = pod["metadata"]["name"]
         events = observed.pod_events.get(name, ())
-        problem = diagnose(target, pod, observed.states.get(name), events)
+        problem = diagnose(target, pod, observed.states.get(name), events, now)
         if problem:
             found.append(problem)
-    return (*found, *_deployment_problems(target, observed))
+        else:
+            without += lacking(pod, observed.states.get(name))
+    if sum(map(is_ready, current)) < target.spec.replicas:
+        gone = [pod for pod in observed.pods if not is_active(pod)]
+        found += departures.departed(gone, now)
+    return (*found, *_deployment_problems(target, observed), *without)
 
 
 def _ready(
@@ -218,21 +226,24 @@ def outcome(
     observed: Observed,
     decision: Decision,
     plan: ChildPlan,
-    refusals: Sequence[Problem],
+    refused: Sequence[Problem],
     now: str,
 ) -> Outcome:
-    """The status after a pass that did `plan`, of which `refusals` did not succeed."""
+    """The status after a pass that did `plan`, of which `refused` did not succeed."""
     counts = _counts(target, observed)
     verdict = judge(target, observed)
-    routed = routing.judge(target, observed, refusals)
+    routed = routing.judge(target, observed, refused)
     # Without the Gateway API the pods serve nevertheless; the condition of the route says it.
-    refusals = [item for item in refusals if item is not routing.NOT_INSTALLED]
-    problems = _problems(target, observed, decision, (*plan.problems, *refusals), verdict.finding)
+    refused = [item for item in refused if item is not routing.NOT_INSTALLED]
+    problems = _problems(
+        target, observed, decision, (*plan.problems, *refused), verdict.finding, now
+    )
     complete = _arrived(target, observed, decision, plan)
     asked, resource = Asked.of(target), target.resource
     rollout = said.findings(asked, decision, resource.conditions, observed.states)
     synced = next(item for item in rollout if item.type is ConditionType.TRAFFIC_SYNCED)
-    first = problems[0] if problems else None
+    in_the_way = [item for item in problems if not item.serves]
+    first = in_the_way[0] if in_the_way else None
     tiers = namespaces.judge(target, verdict.latched)
     findings = (
         _ready(counts, complete, first, bool(plan.waiting), synced),
@@ -240,6 +251,7 @@ def outcome(
         _progressing(target, complete, problems),
         _degraded(problems),
         verdict.finding,
+        *filter(None, (autoscaling.judge(target, observed),)),
         *([tiers] if tiers else []),
         *([routed] if routed else []),
         *rollout,
@@ -265,7 +277,7 @@ def outcome(
         *_events(resource.conditions, conditions),
         *(Event(item.warning, item.reason, item.message) for item in changes),
     )
-    calm = complete and not problems and synced.status is Truth.TRUE
+    calm = complete and not in_the_way and synced.status is Truth.TRUE
     settled = calm and counts.ready_updated == counts.desired
     return Outcome(status, _once(events), settled)
 
@@ -276,12 +288,17 @@ def _problems(
     decision: Decision,
     known: Sequence[Problem],
     identity: Finding,
+    now: str,
 ) -> list[Problem]:
-    problems = [*known, *problems_of(target, observed, decision.stable), *said.problems(decision)]
+    problems = [
+        *known,
+        *problems_of(target, observed, decision.stable, now),
+        *said.problems(decision),
+    ]
     mismatch = identity.status is Truth.FALSE
     if mismatch and not any(item.reason is Reason.IDENTITY_MISMATCH for item in problems):
         problems.append(Problem(identity.reason, identity.message))
-    return problems
+    return sorted(problems, key=lambda item: item.serves)
 
 
 def _arrived(target: Target, observed: Observed, decision: Decision, plan: ChildPlan) -> bool:

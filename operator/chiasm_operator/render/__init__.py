@@ -7,6 +7,7 @@ exactly the fields that the operator owns under server-side apply.
 from __future__ import annotations
 
 from chiasm_operator.render import (
+    autoscaler,
     configmap,
     deployment,
     disruption_budget,
@@ -31,12 +32,16 @@ __all__ = ["Record", "SecretUse", "Target", "children", "of_revision", "secret_u
 def shared(target: Target) -> tuple[Manifest, ...]:
     """What all revisions share but the Service for clients, in the order of applying."""
     budget = disruption_budget.render(target)
+    scaler = autoscaler.render(target)
     ended = retired.render(target)
+    peers = service.render_peers(target)
     return (
         service_account.render(target),
         *([ended] if ended else []),
         network_policy.render(target),
         *([budget] if budget else []),
+        *([peers] if peers else []),
+        *([scaler] if scaler else []),
     )
 
 

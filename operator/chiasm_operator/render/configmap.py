@@ -9,14 +9,13 @@ from typing import Any
 
 from chiasm_contract import names, quantity
 from chiasm_contract.api import identity_fields
-from chiasm_contract.api.tiers import Tiers
 from chiasm_contract.builtin_models import builtin_identity
 from chiasm_contract.config import EngineLimits, SidecarConfig, VisionConfig, WorkerConfig
 from chiasm_contract.fingerprint import Value
-from chiasm_contract.tiers import BlockService, BlockTiers, DiskTier, ValkeyTier
+from chiasm_contract.tiers import BlockService, BlockTiers, DiskTier, PeerTier, ValkeyTier
 from pydantic import BaseModel, ValidationError
 
-from chiasm_operator.render import tenants
+from chiasm_operator.render import service, tenants
 from chiasm_operator.render.target import Target
 from chiasm_operator.resource import InvalidSpec
 
@@ -91,8 +90,9 @@ def worker_config(target: Target) -> WorkerConfig:
     )
 
 
-def block_tiers(asked: Tiers | None) -> BlockTiers | None:
+def block_tiers(target: Target) -> BlockTiers | None:
     """The tiers as the sidecar is told them."""
+    asked = target.spec.tiers
     if asked is None:
         return None
     disk, valkey = asked.disk, asked.valkey
@@ -102,6 +102,13 @@ def block_tiers(asked: Tiers | None) -> BlockTiers | None:
         disk=None
         if disk is None
         else DiskTier(path=Path(names.DISK_TIER_DIR), max_bytes=quantity.to_bytes(disk.max_bytes)),
+        peers=None
+        if asked.peers is None
+        else PeerTier(
+            hosts=(service.peers_host(target),),
+            secret_path=Path(names.PEERS_KEY_FILE),
+            timeout_seconds=asked.peers.timeout_milliseconds / 1000,
+        ),
         valkey=None
         if valkey is None
         else ValkeyTier(
@@ -140,7 +147,7 @@ def sidecar_config(target: Target) -> SidecarConfig:
         access_log=spec.observability.access_log,
         revision=target.revision,
         traffic_file=Path(names.TRAFFIC_FILE),
-        tiers=block_tiers(spec.tiers),
+        tiers=block_tiers(target),
         tenants=tenants.config(target),
     )
 

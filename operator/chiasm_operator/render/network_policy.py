@@ -1,6 +1,9 @@
 """The NetworkPolicy: in through the two ports, out to nowhere but sidecars of the same resource,
 which answer for another revision, and a Valkey that holds blocks; and to DNS for their names.
 
+With peers, pods of the resource reach each other's two ports, and nobody else does: the transport
+asks nobody who he is, and behind its port lies all memory of the sidecar.
+
 Pods need nothing else from the network: weights come from a mount, pictures inside the request.
 """
 
@@ -10,6 +13,7 @@ from typing import Any
 
 from chiasm_contract import names
 
+from chiasm_operator.render import service
 from chiasm_operator.render.target import Target
 
 
@@ -23,7 +27,7 @@ def render(target: Target) -> dict[str, Any]:
         "spec": {
             "podSelector": {"matchLabels": target.selector},
             "policyTypes": ["Ingress", "Egress"],
-            "ingress": [{"ports": ports}],
+            "ingress": [{"ports": ports}, *_between_peers(target, "from")],
             "egress": _egress(target),
         },
     }
@@ -39,4 +43,12 @@ def _egress(target: Target) -> list[dict[str, Any]]:
     return [
         {"ports": anywhere},
         {"to": [{"podSelector": {"matchLabels": target.selector}}], "ports": [api]},
+        *_between_peers(target, "to"),
     ]
+
+
+def _between_peers(target: Target, direction: str) -> list[dict[str, Any]]:
+    if not target.has_peers:
+        return []
+    pods = [{"podSelector": {"matchLabels": target.selector}}]
+    return [{direction: pods, "ports": service.peer_ports()}]

@@ -13,13 +13,12 @@ from typing import Any
 
 from chiasm_contract import names, quantity
 
-from chiasm_operator.render import retired, tenants
+from chiasm_operator.render import placement, retired, tenants
 from chiasm_operator.render.target import Target
 from chiasm_operator.render.tiers import tier_mounts, tier_volumes
 
 _RUN, _TMP, _CONFIG, _MODEL, _TRAFFIC = "run", "tmp", "config", "model", "traffic"
 _RUN_BYTES = 64 * 2**20
-_GPU_RESOURCES = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu"}
 # A model may take this long to load before its worker counts as stuck.
 _STARTUP_SECONDS = 1800
 _PROBE_WORKER = ["python3", "-m", "chiasm_contract.probe", names.WORKER_SOCKET, "/health"]
@@ -98,7 +97,7 @@ def _sidecar(target: Target) -> dict[str, Any]:
     resources = target.spec.resources.sidecar
     return {
         **_container(
-            target, names.SIDECAR_CONTAINER, target.images.sidecar, names.SIDECAR_CONFIG_KEY
+            target, names.SIDECAR_CONTAINER, target.sidecar_image, names.SIDECAR_CONFIG_KEY
         ),
         "restartPolicy": "Always",
         "lifecycle": {"preStop": {"exec": {"command": _DRAIN_SIDECAR}}},
@@ -127,20 +126,16 @@ def _sidecar(target: Target) -> dict[str, Any]:
     }
 
 
-def _worker_resources(target: Target) -> dict[str, Any]:
-    resources = target.spec.resources
-    device = resources.device
-    gpu = device.resource_name or _GPU_RESOURCES.get(device.type)
-    limits = {**resources.limits, **({gpu: "1"} if gpu else {})}
-    return {"requests": resources.requests, "limits": limits}
-
-
 def _worker(target: Target) -> dict[str, Any]:
     rollout = target.spec.rollout
     drain = {"preStop": {"sleep": {"seconds": rollout.drain_seconds}}}
     check = {"exec": {"command": _PROBE_WORKER}}
+    container = _container(
+        target, names.WORKER_CONTAINER, target.images.worker, names.WORKER_CONFIG_KEY
+    )
     return {
-        **_container(target, names.WORKER_CONTAINER, target.images.worker, names.WORKER_CONFIG_KEY),
+        **container,
+        "env": container["env"] + placement.variables(target),
         **({"lifecycle": drain} if rollout.drain_seconds else {}),
         "startupProbe": {
             **check,
@@ -154,19 +149,9 @@ def _worker(target: Target) -> dict[str, Any]:
             "timeoutSeconds": 15,
             "failureThreshold": 5,
         },
-        "resources": _worker_resources(target),
+        "resources": placement.worker_resources(target),
         "volumeMounts": _mounts(target, model=True),
     }
-
-
-def _placement(target: Target) -> dict[str, Any]:
-    extra = target.spec.pod_template
-    dumped = extra.model_dump(by_alias=True, exclude_none=True)
-    keys = (
-        "nodeSelector", "tolerations", "affinity", "priorityClassName", "runtimeClassName",
-        "imagePullSecrets",
-    )  # fmt: skip
-    return {key: dumped[key] for key in keys if dumped.get(key)}
 
 
 def _annotations(target: Target) -> dict[str, str]:
@@ -206,17 +191,10 @@ def render(target: Target) -> dict[str, Any]:
                 "runAsGroup": user,
                 "fsGroup": user,
                 "fsGroupChangePolicy": "OnRootMismatch",
+                **placement.groups(target),
                 "seccompProfile": {"type": "RuntimeDefault"},
             },
-            "topologySpreadConstraints": [
-                {
-                    "maxSkew": 1,
-                    "topologyKey": "kubernetes.io/hostname",
-                    "whenUnsatisfiable": "ScheduleAnyway",
-                    "labelSelector": {"matchLabels": target.selector},
-                }
-            ],
-            **_placement(target),
+            **placement.pod_fields(target),
             "initContainers": [_sidecar(target)],
             "containers": [_worker(target)],
             "volumes": _volumes(target),

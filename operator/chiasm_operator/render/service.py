@@ -1,5 +1,6 @@
-"""The Services: one for clients, whose selector says which revision is stable, and one for each
-revision, by which sidecars hand over what the other revision is to answer."""
+"""The Services: one for clients, whose selector says which revision is stable, one for each
+revision, by which sidecars hand over what the other revision is to answer, and one by which pods
+find each other's memory."""
 
 from __future__ import annotations
 
@@ -30,6 +31,44 @@ def render(target: Target, stable: str) -> dict[str, Any]:
                     "name": "metrics",
                     "port": names.METRICS_PORT,
                     "targetPort": "metrics",
+                    "protocol": "TCP",
+                },
+            ],
+        },
+    }
+
+
+def _peers_name(target: Target) -> str:
+    return f"{target.name}-peers"
+
+
+def peers_host(target: Target) -> str:
+    """What resolves, inside the cluster, to the addresses of all ready pods."""
+    return f"{_peers_name(target)}.{target.resource.namespace}.svc"
+
+
+def peer_ports() -> list[dict[str, Any]]:
+    """Those that only pods of the resource may reach, for a network policy."""
+    return [{"port": port, "protocol": "TCP"} for port in (names.PEER_PORT, names.PEER_DATA_PORT)]
+
+
+def render_peers(target: Target) -> dict[str, Any] | None:
+    """The headless Service by whose name pods find each other's memory; none without peers."""
+    if not target.has_peers:
+        return None
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": target.metadata(_peers_name(target)),
+        "spec": {
+            "type": "ClusterIP",
+            "clusterIP": "None",
+            "selector": target.selector,
+            "ports": [
+                {
+                    "name": "peers",
+                    "port": names.PEER_PORT,
+                    "targetPort": names.PEER_PORT,
                     "protocol": "TCP",
                 },
             ],

@@ -29,6 +29,7 @@ REVISION_VERSION = "v1"
 
 NOT_SERVING: Any = {
     "replicas": True,
+    "autoscaling": True,
     "gateway": True,
     "tiers": {"retired_namespaces"},
     "rollout": set(Rollout.model_fields) - TOLD_TO_PODS,
@@ -40,13 +41,23 @@ def revision(spec: Spec, images: Images) -> str:
     serving = spec.model_dump(exclude=NOT_SERVING, exclude_defaults=True, context=CANONICAL)
     # A section of which only left-out fields were set is a section at its defaults.
     serving = {name: section for name, section in serving.items() if section != {}}
-    content = {"spec": serving, "worker": images.worker, "sidecar": images.sidecar}
+    content = {"spec": serving, "worker": images.worker, "sidecar": sidecar_image(spec, images)}
     known = _known_identity(spec)
     if known:
         content["builtin"] = dict(known)
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
     digest = hashlib.sha256(f"{REVISION_VERSION}:{canonical}".encode()).hexdigest()
     return f"{REVISION_VERSION}-{digest[:10]}"
+
+
+def has_peers(spec: Spec) -> bool:
+    """Whether pods read each other's memory."""
+    return spec.tiers is not None and spec.tiers.peers is not None
+
+
+def sidecar_image(spec: Spec, images: Images) -> str:
+    """The one with NIXL only for those who use it: it is 230 MB larger."""
+    return images.sidecar_peers if has_peers(spec) else images.sidecar
 
 
 def _known_identity(spec: Spec) -> Mapping[str, Value]:
@@ -83,6 +94,16 @@ class Target:
     def traffic_name(self) -> str:
         """Name of the ConfigMap with the traffic plan."""
         return f"{self.name}-traffic"
+
+    @property
+    def has_peers(self) -> bool:
+        """See `has_peers`."""
+        return has_peers(self.spec)
+
+    @property
+    def sidecar_image(self) -> str:
+        """See `sidecar_image`."""
+        return sidecar_image(self.spec, self.images)
 
     @property
     def model_id(self) -> str:

@@ -1,7 +1,7 @@
 """The block service put together from its settings, started and stopped.
 
-A tier that cannot be opened is left out with a line in the log: the others serve, and the worker
-computes what they do not have.
+A tier that cannot be opened is left out, with a line in the log and a sentence to whoever wants to
+know: the others serve, and the worker computes what they do not have.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
 from chiasm_contract.block_record import RecordKind
 from chiasm_contract.tiers import BlockTiers, RecordKindName
@@ -36,9 +36,11 @@ log = logging.getLogger("chiasm.sidecar.kv")
 
 @contextlib.asynccontextmanager
 async def block_service(
-    settings: BlockTiers, admitted: Admitted, metrics: Metrics
+    settings: BlockTiers, admitted: Admitted, metrics: Metrics, lacks: Callable[[str], None]
 ) -> AsyncIterator[BlockStore]:
     """Serve the socket while the block runs; leaving it closes every tier.
+
+    `lacks` is told why a tier is left out.
 
     Raises: OSError when the socket cannot be made.
     """
@@ -55,7 +57,7 @@ async def block_service(
     retired = RetiredList(settings.retired_path, retire, meters)
     retired.look()  # before anybody asks
     tasks = [asyncio.create_task(store.write(level)) for level in levels]
-    tasks.append(asyncio.create_task(_open_and_sweep(levels, store, sweeper)))
+    tasks.append(asyncio.create_task(_open_and_sweep(levels, store, sweeper, lacks)))
     tasks.append(asyncio.create_task(retired.watch()))
     try:
         async with BlockService(settings, store, admitted, meters).listening():
@@ -89,11 +91,14 @@ def _levels(settings: BlockTiers, meters: Meters) -> list[Level]:
     return levels
 
 
-async def _open_and_sweep(levels: list[Level], store: BlockStore, sweeper: Sweeper) -> None:
+async def _open_and_sweep(
+    levels: list[Level], store: BlockStore, sweeper: Sweeper, lacks: Callable[[str], None]
+) -> None:
     for level in levels:
         try:
             await level.tier.open()
         except TierFailed as error:
             log.error("a tier cannot be used", extra={"fields": {"detail": str(error)}})
+            lacks(str(error))
     store.recount()
     await sweeper.begin()

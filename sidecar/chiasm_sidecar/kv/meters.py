@@ -117,6 +117,10 @@ class Meters:
         """Ask this whenever somebody reads the exposition."""
         self._metrics.gauge("chiasm_kv_peers").set_function(num_connected)
 
+    def peers_fenced(self, stands: bool) -> None:
+        """Whether the kernel keeps strangers from the port that memory is read through."""
+        self._metrics.gauge("chiasm_kv_peers_fenced").set(stands)
+
     def generation(self, engine_gen: int) -> None:
         """The worker's latest generation."""
         self._generation.set(engine_gen)

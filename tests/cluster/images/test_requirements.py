@@ -11,6 +11,7 @@ dependencies = ["Base_Lib>=1"]
 [project.optional-dependencies]
 worker = ["torch>=2; python_version > '3'", "serve[fast]>=1"]
 operator = ["kopf"]
+more = ["serve==4"]
 """
 CONSTRAINTS = """
 base-lib==1.0
@@ -47,26 +48,41 @@ def test_a_part_gets_its_packages_and_what_they_need() -> None:
     ]  # fmt: skip
 
 
+def test_an_image_with_an_extra_gets_what_that_names_and_no_more() -> None:
+    assert pins(requirements.render("operator-more", PYPROJECT, CONSTRAINTS)) == [
+        "base-lib==1.0", "kopf==3", "serve==4", "shared==5",
+    ]  # fmt: skip
+
+
+def test_nixl_is_in_the_image_for_it_alone() -> None:
+    lists = {
+        image: set(pins((PROJECT / name).read_text())) for image, name in requirements.LISTS.items()
+    }
+    more = {pin.partition("==")[0] for pin in lists["sidecar-peers"] - lists["sidecar"]}
+    assert more == {"nixl-cu12", "numpy"}
+    assert lists["sidecar"] <= lists["sidecar-peers"]
+
+
 def test_a_package_without_a_pin_is_named() -> None:
     with pytest.raises(ClusterError, match="no pin for kopf, which the operator image needs"):
         requirements.render("operator", PYPROJECT, CONSTRAINTS.replace("kopf==3", "other==3"))
 
 
-@pytest.mark.parametrize("part", requirements.PARTS)
-def test_the_written_lists_are_current(part: str) -> None:
+@pytest.mark.parametrize("image", requirements.LISTS)
+def test_the_written_lists_are_current(image: str) -> None:
     wanted = requirements.render(
-        part, (PROJECT / "pyproject.toml").read_text(), (PROJECT / "constraints.txt").read_text()
+        image, (PROJECT / "pyproject.toml").read_text(), (PROJECT / "constraints.txt").read_text()
     )
-    assert (PROJECT / part / "requirements.txt").read_text() == wanted, (
+    assert (PROJECT / requirements.LISTS[image]).read_text() == wanted, (
         "run: python -m chiasm_cluster requirements"
     )
 
 
 def test_torch_is_in_the_workers_image_alone() -> None:
     holders = {
-        part
-        for part in requirements.PARTS
-        for pin in pins((PROJECT / part / "requirements.txt").read_text())
+        image
+        for image, name in requirements.LISTS.items()
+        for pin in pins((PROJECT / name).read_text())
         if pin.startswith(("torch", "nvidia", "triton", "transformers"))
     }
     assert holders == {"worker"}

@@ -79,7 +79,15 @@ def test_each_planted_fault_fails_for_its_own_reason(fault: str):
     stable = {"image": answered(draw, 1900, HEALTHY)}
     verdict = judge(POLICY, canary, stable)
     assert (verdict.kind, verdict.reason) == (Kind.FAIL, reason)
-    assert verdict.message.startswith("image: ")
+    assert verdict.message.startswith("all: " if reason == "GuardRejects" else "image: ")
+
+
+def test_refused_blocks_count_where_no_request_is_known():
+    draw = random.Random(9)
+    stable = {"text": answered(draw, 1000, HEALTHY)}
+    canary = {"text": answered(draw, 100, HEALTHY), "unknown": Counts(guard_rejects=60)}
+    verdict = judge(POLICY, canary, stable)
+    assert (verdict.kind, verdict.reason) == (Kind.FAIL, "GuardRejects")
 
 
 def test_a_fault_of_pictures_only_is_not_drowned_by_text():

@@ -30,6 +30,7 @@ CHILDREN = {
     "ControllerRevision": "/apis/apps/v1/namespaces/{}/controllerrevisions",
     "PodDisruptionBudget": "/apis/policy/v1/namespaces/{}/poddisruptionbudgets",
     "NetworkPolicy": "/apis/networking.k8s.io/v1/namespaces/{}/networkpolicies",
+    "HorizontalPodAutoscaler": "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers",
 }
 # Pods that stay where the scheduler leaves them: these tests are about objects, not about images.
 NOWHERE = {"nodeSelector": {"chiasm.dev/no-such-node": "true"}}
@@ -56,6 +57,7 @@ class OperatorProcess:
             "KUBECONFIG": str(kubeconfig),
             "CHIASM_OPERATOR_WORKER_IMAGE": "example.invalid/worker:1",
             "CHIASM_OPERATOR_SIDECAR_IMAGE": "example.invalid/sidecar:1",
+            "CHIASM_OPERATOR_SIDECAR_PEERS_IMAGE": "example.invalid/sidecar-peers:1",
             "CHIASM_OPERATOR_WATCH_NAMESPACES": namespaces,
             "CHIASM_OPERATOR_HEALTH_HOST": "127.0.0.1",
             "CHIASM_OPERATOR_HEALTH_PORT": str(self.health_port),

@@ -47,15 +47,19 @@ def test_the_charts_permissions_are_enough(
 ) -> None:
     operator = make_operator(limited, own_world.name)
     operator.start()
-    own_world.apply(name, replicas=2)
+    scaling = {"maxReplicas": 2, "hpa": {"cpuUtilizationPercent": 70}}
+    own_world.apply(name, replicas=2, autoscaling=scaling)
     eventually(
         lambda: own_world.condition(name, "Ready").get("status") == "True",
         "the resource should become Ready",
     )
     own_world.apply(name, replicas=1)
     eventually(
-        lambda: ("PodDisruptionBudget", name) not in own_world.children(name),
-        "the budget should be pruned",
+        lambda: (
+            not {("PodDisruptionBudget", name), ("HorizontalPodAutoscaler", name)}
+            & own_world.children(name).keys()
+        ),
+        "the budget and the autoscaler should be pruned",
     )
     own_world.delete(own_world.child("Service", name))
     eventually(

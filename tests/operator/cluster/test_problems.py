@@ -62,7 +62,25 @@ def told(world: World, name: str, reason: str, words: str) -> bool:
             "SecretNotFound",
             "Secret 'no-such-",  # of two that are missing the kubelet names either
         ),
-        ({}, "Unschedulable", "node"),
+        ({}, "NodeMismatch", "label a node"),
+        (
+            {"podTemplate": {}, "resources": {"device": {"type": "nvidia"}}},
+            "InsufficientGPU",
+            "No node has a free nvidia.com/gpu",
+        ),
+        (
+            {
+                "podTemplate": {},
+                "resources": {"device": {"type": "nvidia", "claimTemplateName": "no-such"}},
+            },
+            "ClaimNotFound",
+            "ResourceClaimTemplate 'no-such' (spec.resources.device.claimTemplateName)",
+        ),
+        (
+            {"podTemplate": {}, "resources": {"requests": {"memory": "900Gi"}}},
+            "Unschedulable",
+            "Insufficient memory",
+        ),
         (
             {"podTemplate": {"affinity": {"nodeAffinity": {"turbo": True}}}},
             "ChildRefused",
@@ -74,8 +92,11 @@ def told(world: World, name: str, reason: str, words: str) -> bool:
             "no-such-class",
         ),
     ],
-    ids=["image", "claim", "model image", "secret", "node", "affinity", "priority class"],
-)
+    ids=[
+        "image", "claim", "model image", "secret", "node", "gpu", "device claim", "memory",
+        "affinity", "priority class",
+    ],
+)  # fmt: skip
 def test_what_is_missing_is_named(
     spec: dict[str, Any],
     reason: str,
@@ -90,6 +111,106 @@ def test_what_is_missing_is_named(
         f"{reason} with {words!r} should be told",
     )
     assert world.status(name)["phase"] == "Degraded"
+
+
+def in_the_way(world: World) -> dict[str, tuple[str, dict[str, Any], str, str]]:
+    """What a platform may have put in a pod's way: path, object, reason, words."""
+    here = {"kubernetes.io/metadata.name": world.name}
+    pods = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"]}
+    core, admission = f"/api/v1/namespaces/{world.name}", "/apis/admissionregistration.k8s.io/v1"
+    claim = {
+        "accessModes": ["ReadWriteMany"],
+        "storageClassName": "",
+        "resources": {"requests": {"storage": "1Gi"}},
+    }
+    silent = {
+        "name": "pods.policy.example.com",
+        "clientConfig": {"service": {"namespace": world.name, "name": "no-such-service"}},
+        "rules": [{**pods, "resources": ["pods"]}],
+        "namespaceSelector": {"matchLabels": here},
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+    }
+    return {
+        "quota": (
+            f"{core}/resourcequotas",
+            {"metadata": {"name": "team"}, "spec": {"hard": {"pods": "0"}}},
+            "QuotaExceeded",
+            "ResourceQuota 'team' has no room: requested: pods=1",
+        ),
+        "claim": (
+            f"{core}/persistentvolumeclaims",
+            {"metadata": {"name": "models"}, "spec": claim},
+            "ClaimNotBound",
+            "storage class",
+        ),
+        "webhook": (
+            f"{admission}/validatingwebhookconfigurations",
+            {"metadata": {"name": world.name}, "webhooks": [silent]},
+            "PodRefusedByWebhook",
+            "while admission webhook 'pods.policy.example.com' does not answer",
+        ),
+    }
+
+
+@pytest.mark.parametrize("what", ["quota", "claim", "webhook"])
+def test_what_a_platform_put_in_the_way_is_named(
+    what: str, world: World, name: str, eventually: Eventually
+) -> None:
+    path, body, reason, words = in_the_way(world)[what]
+    world.api.post(path, json=body).raise_for_status()
+    try:
+        source = {"path": {"claimName": "models"}} if what == "claim" else {"builtin": "demo"}
+        world.apply(name, podTemplate={}, model={"source": source})
+        eventually(lambda: told(world, name, reason, words), f"{reason} should be told")
+    finally:
+        world.delete(f"{path}/{body['metadata']['name']}")
+
+
+def test_a_taint_is_named(world: World, name: str, eventually: Eventually) -> None:
+    (node,) = world.get("/api/v1/nodes")["items"]
+    path = f"/api/v1/nodes/{node['metadata']['name']}"
+    taint = {"key": "dedicated", "value": "training", "effect": "NoSchedule"}
+    world.patch(path, {"spec": {"taints": [taint]}})
+    try:
+        world.apply(name, podTemplate={})
+        eventually(
+            lambda: told(world, name, "UntoleratedTaint", "spec.podTemplate.tolerations"),
+            "the taint should be told",
+        )
+        tolerated = {"key": "dedicated", "operator": "Exists"}
+        world.apply(name, podTemplate={"tolerations": [tolerated]})
+        eventually(
+            lambda: world.condition(name, "Degraded").get("reason") == "ImagePullFailed",
+            "a pod that tolerates it should come as far as its image",
+        )
+    finally:
+        world.patch(path, {"spec": {"taints": node["spec"].get("taints")}})
+
+
+def test_a_deployment_with_another_selector_says_what_to_do(
+    world: World, name: str, eventually: Eventually
+) -> None:
+    """Left by somebody who deleted the resource and kept its children, then changed one."""
+    ours = {"chiasm.dev/name": name, "app.kubernetes.io/managed-by": "chiasm-operator"}
+    template = {
+        "metadata": {"labels": {"app": "other"}},
+        "spec": {"containers": [{"name": "other", "image": "example.invalid/other"}]},
+    }
+    spec = {"replicas": 0, "selector": {"matchLabels": {"app": "other"}}, "template": template}
+    body = {"metadata": {"name": name, "labels": ours}, "spec": spec}
+    path = world.child("Deployment", name)
+    world.api.post(path.rpartition("/")[0], json=body).raise_for_status()
+    world.apply(name)
+    eventually(
+        lambda: told(world, name, "ImmutableField", f"kubectl delete deployment {name}"),
+        "the field that cannot change should be told",
+    )
+    world.delete(path)
+    eventually(
+        lambda: world.condition(name, "Degraded").get("reason") == "NodeMismatch",
+        "what the message says should help",
+    )
 
 
 def test_a_foreign_service_is_left_alone_and_named(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -141,6 +142,38 @@ def test_scaling_through_the_subresource(world: World, served: str, eventually: 
     scale = world.get(f"{world.path(served)}/scale")
     assert scale["status"]["replicas"] == 3
     assert f"chiasm.dev/name={served}" in scale["status"]["selector"]
+
+
+def test_it_is_not_ready_while_a_pod_keeps_crashing(
+    world: World, served: str, eventually: Eventually
+) -> None:
+    """As a kubelet reports it: up, ready, and for the fourth time within minutes."""
+    chosen = f"labelSelector=chiasm.dev/name%3D{served}"
+    pod = world.get(f"/api/v1/namespaces/{world.name}/pods?{chosen}")["items"][0]["metadata"]
+    now = datetime.now(UTC)
+    moments = {"startedAt": now - timedelta(seconds=90), "finishedAt": now - timedelta(seconds=30)}
+    terminated = {
+        "exitCode": 1,
+        "reason": "Error",
+        **{key: moment.strftime("%Y-%m-%dT%H:%M:%SZ") for key, moment in moments.items()},
+    }
+    status = {
+        "name": "worker",
+        "image": "example.invalid/worker:1",
+        "imageID": "",
+        "ready": True,
+        "started": True,
+        "restartCount": 3,
+        "state": {"running": {"startedAt": terminated["finishedAt"]}},
+        "lastState": {"terminated": terminated},
+    }
+    path = f"/api/v1/namespaces/{world.name}/pods/{pod['name']}/status"
+    world.patch(path, {"status": {"containerStatuses": [status]}})
+    eventually(
+        lambda: world.condition(served, "Ready").get("reason") == "CrashLoop",
+        "a ready pod that keeps crashing makes nothing Ready",
+    )
+    assert world.condition(served, "Serving")["status"] == "True"
 
 
 def test_a_new_revision_replaces_the_old_and_its_config(

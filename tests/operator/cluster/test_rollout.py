@@ -85,7 +85,10 @@ def is_state(*states: str) -> Callable[[dict[str, Any]], bool]:
 
 
 def healthy(status: dict[str, Any]) -> bool:
-    return bool(status.get("phase") == "Healthy")
+    """Everything is up, and nothing of what was replaced is still to go."""
+    rollout = status.get("rollout", {})
+    done = rollout.get("state") == "Idle" and not rollout["leaving"]
+    return bool(done and status.get("phase") == "Healthy")
 
 
 # What is applied, what is annotated, and when the next may come.
@@ -143,7 +146,8 @@ class Teller:
             self._until(reached, f"stage {number}")
 
     def _until(self, reached: Callable[[dict[str, Any]], bool], what: str) -> None:
-        deadline = time.monotonic() + 180
+        # Only ends a wait that would never end: an operator may take a minute to start.
+        deadline = time.monotonic() + 900
         while True:
             resource = self._world.get(self._world.path(self._name))
             status = resource.get("status", {})

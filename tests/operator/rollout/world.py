@@ -22,7 +22,7 @@ from chiasm_operator.resource import Images
 
 NAMESPACE, NAME = "vision", "reader"
 UID = "11111111-2222-3333-4444-555555555555"
-IMAGES = Images("example.com/worker:1", "example.com/sidecar:1")
+IMAGES = Images("example.com/worker:1", "example.com/sidecar:1", "example.com/sidecar-peers:1")
 START = instants.to_seconds("2026-01-01T00:00:00Z")
 SECONDS_PER_MOMENT = 2
 

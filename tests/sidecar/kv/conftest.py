@@ -207,6 +207,7 @@ class Service:
     metrics: Metrics
     admitted: IdentityReport | None
     workers: list[TestWorker] = field(default_factory=list)
+    lacking: list[str] = field(default_factory=list)
     running: AsyncExitStack = field(default_factory=AsyncExitStack)
 
     async def stop(self) -> None:
@@ -267,7 +268,7 @@ async def start_service(tmp_path: Path) -> AsyncIterator[StartService]:
             service = Service(settings, None, metrics, IDENTITY)  # type: ignore[arg-type]
             stack.push_async_callback(service.stop)
             service.store = await service.running.enter_async_context(
-                block_service(settings, lambda: service.admitted, metrics)
+                block_service(settings, lambda: service.admitted, metrics, service.lacking.append)
             )
             return service
 

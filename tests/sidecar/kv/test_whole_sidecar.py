@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 from chiasm_contract.block_guard import USE
+from chiasm_contract.errors import Unavailable
 
-from tests.sidecar.conftest import Pod, ScriptedWorker, StartPod, identity
+from tests.sidecar.conftest import Pod, ScriptedWorker, StartPod, identity, until
 from tests.sidecar.kv.conftest import TestWorker, hello, key, record
 
 
@@ -32,6 +33,29 @@ async def test_a_ready_pod_serves_its_worker(start_pod: StartPod, tmp_path: Path
     labels = 'op="update_kv",outcome="use",tier="worker"'
     assert await pod.metric(f"chiasm_kv_version_check_total{{{labels}}}") == 1
     await worker.close()
+
+
+async def test_a_pod_without_a_tier_that_it_should_have_serves_and_says_so(
+    start_pod: StartPod, worker: ScriptedWorker, tmp_path: Path
+) -> None:
+    peers = {"hosts": ["127.0.0.1"], "secret_path": tmp_path / "not-there"}
+    pod = await start_pod(tiers={**tiers(tmp_path), "peers": peers})
+
+    async def state() -> dict[str, Any]:
+        async with pod.http.get(f"{pod.metrics_url}/state") as answer:
+            found: dict[str, Any] = await answer.json()
+            return found
+
+    async def told() -> bool:
+        return bool((await state())["tier_faults"])
+
+    await until(told)
+    assert (await state())["ready"]
+    assert (await state())["tier_faults"] == ["peers: secret_path cannot be read, errno 2"]
+    worker.unhealthy = Unavailable("It is busy.")
+    pod.sidecar.readiness.doubt()
+    await pod.until("WorkerUnavailable")
+    assert (await state())["tier_faults"], "it stays true whatever becomes of the worker"
 
 
 async def test_a_pod_that_is_not_ready_serves_nobody(start_pod: StartPod, tmp_path: Path) -> None:

@@ -82,6 +82,7 @@ def judge(policy: Policy, canary: Mapping[str, Counts], stable: Mapping[str, Cou
     for modality in sorted(canary):
         mine, theirs = canary[modality], stable.get(modality, nothing)
         found += [(modality, each) for each in _compare(policy, mine, theirs)]
+    found.append(("all", _guard(policy, _Blocks.of(canary), _Blocks.of(stable))))
     limit = policy.alpha / max(1, len(found))
     bad = [each for each in found if each[1].matters and each[1].p_value < limit]
     if bad:
@@ -129,7 +130,6 @@ def _compare(policy: Policy, canary: Counts, stable: Counts) -> Iterator[_Findin
     ):
         yield _latency(reason, what, pick(canary), pick(stable), limit)
     yield _length(policy, canary, stable)
-    yield _guard(policy, canary, stable)
     if policy.min_agreement is not None:
         yield _agreement(policy.min_agreement, canary)
 
@@ -177,16 +177,28 @@ def _length(policy: Policy, canary: Counts, stable: Counts) -> _Finding:
     )
 
 
-def _guard(policy: Policy, canary: Counts, stable: Counts) -> _Finding:
-    mine = _share(canary.guard_rejects, canary.requests)
-    theirs = _share(stable.guard_rejects, stable.requests)
+@dataclass(frozen=True)
+class _Blocks:
+    """Of all modalities together: a refused block does not say whose request wanted it."""
+
+    refused: int
+    requests: int
+
+    @classmethod
+    def of(cls, counts: Mapping[str, Counts]) -> _Blocks:
+        values = counts.values()
+        return cls(
+            sum(each.guard_rejects for each in values), sum(each.requests for each in values)
+        )
+
+
+def _guard(policy: Policy, canary: _Blocks, stable: _Blocks) -> _Finding:
+    mine, theirs = (_share(each.refused, each.requests) for each in (canary, stable))
     return _Finding(
         "GuardRejects",
         mine > theirs + policy.max_guard_reject_increase,
-        significance.larger_rate(
-            canary.guard_rejects, canary.requests, stable.guard_rejects, stable.requests
-        ),
-        f"{mine:.2f} blocks refused a request, {theirs:.2f} on stable",
+        significance.larger_rate(canary.refused, canary.requests, stable.refused, stable.requests),
+        f"{mine:.2f} blocks were refused a request, {theirs:.2f} on stable",
     )
 
 

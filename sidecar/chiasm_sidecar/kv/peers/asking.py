@@ -55,6 +55,7 @@ class Peer:
         self._reads: set[asyncio.Task[None]] = set()
         self._num_late = 0
         self._agent = ""
+        self._admitted = False
 
     @property
     def connected(self) -> bool:
@@ -95,6 +96,9 @@ class Peer:
             secret, ours = self._read_secret(), secrets.token_bytes(wire.NONCE_BYTES)
             writer.write(wire.encode_hello(ours))
             theirs = wire.check_proof(secret, ours, await reader.readexactly(wire.PROOF_BYTES))
+            # The transport may answer by a connection of its own.
+            self._native.fence.admit(self.address)
+            self._admitted = True
             self._channel = wire.Channel(secret, ours, theirs, asker=True)
             self._reader, self._writer = reader, writer
             body = await self._call(wire.Kind.DESCRIBE, b"")
@@ -103,7 +107,7 @@ class Peer:
             if not self.is_self:
                 await self._meet(self._description)
         except BaseException:
-            self._writer = None
+            self.close()
             writer.close()
             raise
         if self.is_self:
@@ -199,6 +203,9 @@ class Peer:
         if self._writer is not None:
             self._writer.close()
             self._writer = None
+        if self._admitted:
+            self._admitted = False
+            self._native.fence.dismiss(self.address)
 
     async def leave(self) -> bool:
         """The address is of nobody any more; whether no read is left under way."""

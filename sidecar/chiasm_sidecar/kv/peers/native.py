@@ -11,6 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Concatenate, ParamSpec, TypeVar
 
+from chiasm_sidecar.kv.peers.fence import Fence
 from chiasm_sidecar.kv.peers.transport import Transport
 from chiasm_sidecar.kv.tiers.arena import Region
 
@@ -45,6 +46,13 @@ class Native:
             raise RuntimeError("The transport is used before it is started; a bug.")
         work = functools.partial(call, self.transport, *args, **names)
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    @property
+    def fence(self) -> Fence:
+        """Who may reach the transport."""
+        if self.transport is None:
+            raise RuntimeError("The transport is used before it is started; a bug.")
+        return self.transport.fence
 
     def close(self) -> None:
         """Take no more calls; one that hangs ends with the process."""

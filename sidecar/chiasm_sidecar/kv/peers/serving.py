@@ -17,6 +17,7 @@ from asyncio import StreamReader, StreamWriter
 from collections.abc import AsyncIterator, Callable, Sequence
 
 from chiasm_sidecar.kv.peers import wire
+from chiasm_sidecar.kv.peers.fence import Fence
 from chiasm_sidecar.kv.tiers.arena import Place
 from chiasm_sidecar.kv.tiers.base import TierFailed
 
@@ -38,11 +39,13 @@ class Serving:
         description: wire.Description,
         find: Find,
         refused: Refused,
+        fence: Fence,
     ) -> None:
         self._read_secret = read_secret
         self._description = wire.encode_description(description)
         self._find = find
         self._refused = refused
+        self._fence = fence
         self._connections: set[asyncio.Task[None]] = set()
 
     @contextlib.asynccontextmanager
@@ -77,9 +80,16 @@ class Serving:
         try:
             async with asyncio.timeout(_GREETING_SECONDS):
                 channel = await self._greet(reader, writer)
-                await self._answer(channel, reader, writer)
-            while True:
-                await self._answer(channel, reader, writer)
+                first = channel.open(await read_frame(reader))
+            # Only now is it known that the asker has the secret.
+            address = writer.get_extra_info("peername")[0]
+            self._fence.admit(address)
+            try:
+                await self._answer(channel, *first, writer)
+                while True:
+                    await self._answer(channel, *channel.open(await read_frame(reader)), writer)
+            finally:
+                self._fence.dismiss(address)
         except (ConnectionError, asyncio.IncompleteReadError):
             pass  # the asker has gone
         except (ValueError, TimeoutError, TierFailed) as error:
@@ -96,9 +106,8 @@ class Serving:
         return wire.Channel(secret, theirs, ours, asker=False)
 
     async def _answer(
-        self, channel: wire.Channel, reader: StreamReader, writer: StreamWriter
+        self, channel: wire.Channel, kind: wire.Kind, body: bytes, writer: StreamWriter
     ) -> None:
-        kind, body = channel.open(await read_frame(reader))
         if kind is wire.Kind.DESCRIBE:
             writer.write(channel.seal(wire.Kind.REGION, self._description))
         elif kind is wire.Kind.LOOKUP:

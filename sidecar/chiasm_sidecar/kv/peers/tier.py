@@ -1,9 +1,10 @@
 """The other replicas as one tier: read only, for each replica writes its own memory.
 
-All of them are asked at once, and each record is read from one that has it, the one of which least
-is read so far. A replica that fails or is slow is left alone by a breaker of its own; when none
-answers, the tier has failed. Which replicas there are is asked of the DNS again and again; what it
-said last holds while it says nothing. This process finds itself among them and leaves itself out.
+Up to 16 of them are asked at once, chosen by what is sought (choosing.py), and each record is read
+from one that has it, the one of which least is read so far. A replica that fails or is slow is left
+alone by a breaker of its own; when none answers, the tier has failed. Which replicas there are is
+asked of the DNS again and again; what it said last holds while it says nothing. This process finds
+itself among them and leaves itself out.
 
 What was read and is of no use is not asked of other replicas again, and counts against the one that
 it came from.
@@ -32,6 +33,7 @@ from chiasm_sidecar.kv.meters import Meters
 from chiasm_sidecar.kv.namespaces import Namespace, begins
 from chiasm_sidecar.kv.peers import wire
 from chiasm_sidecar.kv.peers.asking import Peer
+from chiasm_sidecar.kv.peers.choosing import asked_for, share
 from chiasm_sidecar.kv.peers.native import Landing, Native
 from chiasm_sidecar.kv.peers.serving import Serving
 from chiasm_sidecar.kv.peers.transport import Transport
@@ -43,7 +45,6 @@ log = logging.getLogger("chiasm.sidecar.kv")
 T = TypeVar("T")
 
 _NUM_BERTHS = 8
-_MAX_ASKED = 16
 _MAX_REMEMBERED = 4096
 _NOT_HERE = Verdict(Outcome.MISS, "busy")
 
@@ -57,6 +58,12 @@ class _Asked:
     chosen: list[int] = field(default_factory=list)
     records: list[bytes | None] = field(default_factory=list)
     failed: bool = False
+
+    @property
+    def having(self) -> frozenset[int]:
+        """The records that it has, unless it failed."""
+        found = () if self.failed else enumerate(self.places)
+        return frozenset(at for at, place in found if place is not None)
 
 
 class PeerTier:
@@ -99,7 +106,11 @@ class PeerTier:
         await self._native.do(Transport.register, self._landing.region)
         description = wire.Description(transport.name, memory.address, memory.num_bytes, metadata)
         serving = Serving(
-            self._read_secret, description, self._arena.find, self._meters.peer_refused
+            self._read_secret,
+            description,
+            self._arena.find,
+            self._meters.peer_refused,
+            transport.fence,
         )
         try:
             await self._running.enter_async_context(
@@ -110,6 +121,7 @@ class PeerTier:
                 f"peers: cannot listen on port {settings.port}: errno {error.errno}"
             ) from error
         self._own_name = transport.name
+        self._meters.peers_fenced(transport.fence.stands)
         self._meters.follow_peers(lambda: sum(peer.connected for peer in self._peers.values()))
         await self.find_others()
         finding = asyncio.create_task(self._keep_finding())
@@ -170,13 +182,16 @@ class PeerTier:
         name, now = namespace.name, self._clock()
         records: list[bytes | None] = [None] * len(keys)
         wanted = [i for i, key in enumerate(keys) if (name, key) not in self._shunned]
-        asked = [_Asked(peer) for peer in self._peers.values() if peer.allows(now)][:_MAX_ASKED]
-        if not wanted or not asked or any(begins(name, prefix) for prefix in self._retired):
+        willing = [address for address, peer in self._peers.items() if peer.allows(now)]
+        if not wanted or not willing or any(begins(name, prefix) for prefix in self._retired):
             return records
+        asked = [_Asked(self._peers[each]) for each in asked_for(willing, name, keys[wanted[0]])]
         size = record_bytes(namespace.shape.payload_bytes)
         lookup = wire.Lookup(name, size, tuple(keys[i] for i in wanted))
         await asyncio.gather(*[self._look_up(each, lookup) for each in asked])
-        _spread(asked, len(wanted))
+        having = [each.having for each in asked]
+        for each, chosen in zip(asked, share(having, len(wanted)), strict=True):
+            each.chosen = chosen
         await asyncio.gather(*[self._read(each, size) for each in asked if each.chosen])
         for each in asked:
             if not each.failed:
@@ -258,14 +273,6 @@ class PeerTier:
     def bytes_by_namespace(self) -> Mapping[str, int]:
         """Nothing is held here."""
         return {}
-
-
-def _spread(asked: Sequence[_Asked], count: int) -> None:
-    """Choose for each record one of those that have it."""
-    for at in range(count):
-        having = [each for each in asked if not each.failed and each.places[at] is not None]
-        if having:
-            min(having, key=lambda each: len(each.chosen)).chosen.append(at)
 
 
 def _forget_oldest(memory: OrderedDict[tuple[str, bytes], T]) -> None:

@@ -7,7 +7,8 @@ was ever named to others stays where it is until the agent is gone.
 A read that was begun is never taken back (releasing one under way is a use after free,
 ai-dynamo/nixl issue 2067): its landing place stays its own until it has ended.
 
-Over TCP only, on one interface and one port, so that a network policy can name it.
+Over TCP only, on one interface and one port, so that a network policy can name it. Whoever reaches
+that port can do anything to this process, so it is fenced in where the kernel allows it (fence.py).
 """
 
 from __future__ import annotations
@@ -15,19 +16,24 @@ from __future__ import annotations
 import contextlib
 import enum
 import importlib
+import logging
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from chiasm_sidecar.kv.peers.fence import Fence, listeners
 from chiasm_sidecar.kv.tiers.arena import Region
 from chiasm_sidecar.kv.tiers.base import TierFailed
+
+log = logging.getLogger("chiasm.sidecar.kv")
 
 _PACKAGE = "nixl_cu12"
 # NIXL's thread sleeps until the network wakes it, or so long. With 0, which NIXL's own Python class
 # sets whatever it is asked for, it spins: 0.9 of a core for an idle replica, against 0.001.
 _PROGRESS_MICROSECONDS = 100_000
-INSTALL = 'pip install "chiasm[peers]"'
+INSTALL = "pip install 'chiasm[peers]'"
+_IMAGE = "the image chiasm/sidecar-peers, which the chart's images.sidecarPeers should name"
 _ROUTES = Path("/proc/net/route")
 _LOOPBACK = "lo"
 _DEFAULT_ROUTE = "00000000"
@@ -47,6 +53,24 @@ def default_interface(routes: str) -> str:
     return next((row[0] for row in rows if len(row) > 1 and row[1] == _DEFAULT_ROUTE), _LOOPBACK)
 
 
+def _fenced(before: Iterable[int], port: int) -> Fence:
+    """A fence around what UCX listens on: what is new since before, where it was told to."""
+    ours = []
+    for each in listeners(before).values():
+        if port in (0, each.getsockname()[1]):
+            ours.append(each)
+        else:
+            each.close()
+    try:
+        return Fence(ours)
+    except TierFailed as error:
+        log.warning(
+            "only a network policy keeps others from this process's memory",
+            extra={"fields": {"port": port, "detail": str(error)}},
+        )
+        return Fence(())
+
+
 class Transport:
     """This process's agent, the regions that it reads into and lets others read."""
 
@@ -60,19 +84,23 @@ class Transport:
         except ImportError as error:
             raise TierFailed(
                 f"peers: {_PACKAGE} cannot be imported ({error}), so blocks of other replicas are "
-                f"neither read nor served; install it with: {INSTALL}"
+                f"neither read nor served. It is in {_IMAGE}; elsewhere: {INSTALL}"
             ) from error
         if interface is None:
             routes = _ROUTES.read_text() if _ROUTES.exists() else ""
             interface = default_interface(routes)
         self.name = secrets.token_hex(16)
         self._regions: list[Region] = []
+        before = listeners()
+        for each in before.values():
+            each.close()
         try:
             self._agent: Any = self._start(interface, port)
         except Exception as error:  # pybind11 has an exception class for each of NIXL's states
             raise TierFailed(
                 f"peers: NIXL cannot use interface {interface} and port {port or 'any'}: {error}"
             ) from error
+        self.fence = _fenced(before, port)
 
     def _start(self, interface: str, port: int) -> Any:
         config = self._nixl.nixlAgentConfig()
@@ -128,6 +156,7 @@ class Transport:
 
     def close(self) -> None:
         """End the agent; only then may the regions go."""
+        self.fence.close()
         self._agent = None
         self._regions.clear()
 

@@ -122,7 +122,7 @@ async def main(folder: Path, address: str) -> None:
             "peers": settings(folder, address, (address,)),
         }
     )
-    async with block_service(tiers, lambda: IDENTITY, Metrics("demo")) as store:
+    async with block_service(tiers, lambda: IDENTITY, Metrics("demo"), print) as store:
         memory = store.levels[0].tier
         assert isinstance(memory, ArenaTier)
         while not store.levels[1].tier._own_name:  # type: ignore[attr-defined]  # noqa: ASYNC110

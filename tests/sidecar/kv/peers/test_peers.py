@@ -300,4 +300,7 @@ async def test_without_nixl_the_other_tiers_serve_and_a_line_says_what_to_instal
 
         await until(said)
     (line,) = [each for each in caplog.records if each.message == "a tier cannot be used"]
-    assert 'pip install "chiasm[peers]"' in line.__dict__["fields"]["detail"]
+    said_why = line.__dict__["fields"]["detail"]
+    assert "It is in the image chiasm/sidecar-peers" in said_why
+    assert "pip install 'chiasm[peers]'" in said_why
+    assert service.lacking == [said_why]

@@ -1,0 +1,25 @@
+"""Times as Kubernetes writes them, and how long ago they were; no clock is read."""
+
+from __future__ import annotations
+
+import re
+from calendar import timegm
+
+_MOMENT = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:\.\d+)?Z")
+
+
+def _seconds(moment: str | None) -> int | None:
+    found = _MOMENT.fullmatch(moment or "")
+    return timegm(tuple(map(int, found.groups()))) if found else None
+
+
+def seconds_between(earlier: str | None, later: str | None) -> float | None:
+    """From one time to the other; None when either is not known."""
+    began, ended = _seconds(earlier), _seconds(later)
+    return None if began is None or ended is None else float(ended - began)
+
+
+def is_recent(moment: str | None, now: str, limit_seconds: float) -> bool:
+    """Whether `moment` was less than that long before `now`."""
+    age = seconds_between(moment, now)
+    return age is not None and age < limit_seconds
