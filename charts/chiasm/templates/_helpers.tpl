@@ -57,6 +57,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
   verbs: [get, list, create, patch, delete]
 - apiGroups: [keda.sh]
   resources: [scaledobjects]
+- apiGroups: [gateway.networking.k8s.io]
+  resources: [httproutes]
   verbs: [get, list, create, patch, delete]
 - apiGroups: [""]
   resources: [pods]

@@ -33,6 +33,7 @@ def planned(asked: Asked, seen: Seen, split: Split, address: dict[str, str]) -> 
         share=split.share,
         mirror=split.mirror if beside else 0,
         override=asked.override if beside else Override(),
+        divided_by=asked.divided_by,
         sticky=sticky.mode == "conversation",
         sticky_seconds=sticky.ttl_seconds,
         members=seen.of(split.stable).members if beside else (),
