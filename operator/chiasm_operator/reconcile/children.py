@@ -55,6 +55,7 @@ def desired(
     wanted += [routed] if routed else []
     if not _older_version_serves(target, observed, decision):
         wanted.append(service.render(target, decision.stable))
+    wanted += render.scaling(target)
     return tuple(stamped(manifest) for manifest in wanted)
 
 
