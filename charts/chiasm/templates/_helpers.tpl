@@ -57,6 +57,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
   verbs: [get, list, create, patch, delete]
 - apiGroups: [keda.sh]
   resources: [scaledobjects]
+  verbs: [get, list, create, patch, delete]
 - apiGroups: [gateway.networking.k8s.io]
   resources: [httproutes]
   verbs: [get, list, create, patch, delete]
