@@ -83,7 +83,7 @@ class Line:
     async def call(self, kind: wire.Kind, body: bytes) -> bytes:
         """What is answered, in one frame."""
         await self.say(kind, body)
-        return await self.hear(kind)
+        return bytes(await self.hear(kind))
 
     async def say(self, kind: wire.Kind, body: bytes) -> None:
         """Ask something."""
@@ -93,7 +93,7 @@ class Line:
         writer.write(self._channel.seal(kind, body))
         await writer.drain()
 
-    async def hear(self, asked: wire.Kind) -> bytes:
+    async def hear(self, asked: wire.Kind) -> memoryview:
         """The next frame of the answer."""
         answer, data = self._channel.open(await read_frame(self._reader))
         if answer != asked + 1:

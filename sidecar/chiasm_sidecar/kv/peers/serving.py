@@ -98,14 +98,14 @@ class Serving:
         try:
             async with asyncio.timeout(_GREETING_SECONDS):
                 channel = await self._greet(reader, writer)
-                first = channel.open(await read_frame(reader))
+                first = await self._asked(channel, reader)
             # Only now is it known that the asker has the secret.
             address = writer.get_extra_info("peername")[0]
             self._door.admit(address)
             try:
                 await self._answer(channel, *first, writer)
                 while True:
-                    await self._answer(channel, *channel.open(await read_frame(reader)), writer)
+                    await self._answer(channel, *await self._asked(channel, reader), writer)
             finally:
                 self._door.dismiss(address)
         except (ConnectionError, asyncio.IncompleteReadError):
@@ -126,6 +126,10 @@ class Serving:
         secret, ours = self._read_secret(), secrets.token_bytes(wire.NONCE_BYTES)
         writer.write(wire.encode_proof(secret, theirs, ours))
         return wire.Channel(secret, theirs, ours, asker=False)
+
+    async def _asked(self, channel: wire.Channel, reader: StreamReader) -> tuple[wire.Kind, bytes]:
+        kind, body = channel.open(await read_frame(reader))
+        return kind, bytes(body)
 
     async def _answer(
         self, channel: wire.Channel, kind: wire.Kind, body: bytes, writer: StreamWriter
@@ -148,7 +152,8 @@ class Serving:
             end = min(start + wire.PIECE_BYTES, read.num_bytes)
             async with self._sending:
                 piece = self._memory.arena.piece(read.places, read.slot_bytes, start, end)
-                writer.write(channel.seal(wire.Kind.PIECE, piece))
+                # In this turn of the event loop, in which nobody else writes there.
+                writer.write(channel.seal(wire.Kind.PIECE, *piece))
                 await asyncio.sleep(0)
             try:
                 async with asyncio.timeout(_PIECE_SECONDS):

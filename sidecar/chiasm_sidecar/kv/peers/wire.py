@@ -148,15 +148,16 @@ class Channel:
         self._out, self._in = keys if asker else reversed(keys)
         self._num_out = self._num_in = 0
 
-    def seal(self, kind: Kind, body: bytes) -> bytes:
-        """The next frame to send."""
-        content = b"".join((bytes([kind]), body))
-        tag = _tag(self._out, self._num_out, content)
+    def seal(self, kind: Kind, *body: bytes | memoryview) -> bytes:
+        """The next frame to send; its body is what is there now, copied once."""
+        lead = bytes([kind])
+        tag = _tag(self._out, self._num_out, lead, *body)
         self._num_out += 1
-        return b"".join((_LENGTH.pack(len(content) + _TAG_BYTES), content, tag))
+        length = len(lead) + sum(map(len, body)) + _TAG_BYTES
+        return b"".join((_LENGTH.pack(length), lead, *body, tag))
 
-    def open(self, frame: bytes) -> tuple[Kind, bytes]:
-        """What the next frame says, without its length.
+    def open(self, frame: bytes) -> tuple[Kind, memoryview]:
+        """What the next frame says, without its length; not copied.
 
         Raises: ValueError when its tag is wrong or its kind unknown.
         """
@@ -164,11 +165,14 @@ class Channel:
         if not hmac.compare_digest(tag, _tag(self._in, self._num_in, content)):
             raise ValueError("a frame's tag is wrong: another secret, or altered on its way")
         self._num_in += 1
-        return Kind(content[0]), bytes(content[1:])
+        return Kind(content[0]), content[1:]
 
 
-def _tag(key: bytes, number: int, content: bytes | memoryview) -> bytes:
-    return hmac.digest(key, b"".join((_NUMBER.pack(number), content)), "sha256")[:_TAG_BYTES]
+def _tag(key: bytes, number: int, *content: bytes | memoryview) -> bytes:
+    keyed = hmac.new(key, _NUMBER.pack(number), "sha256")
+    for part in content:
+        keyed.update(part)
+    return keyed.digest()[:_TAG_BYTES]
 
 
 def frame_length(data: bytes) -> int:

@@ -116,8 +116,11 @@ class Arena:
         start = place.offset + _LEAD_BYTES
         return bytes(self.region.view[start : start + HEADER_BYTES])
 
-    def piece(self, places: Sequence[Place], size: int, start: int, end: int) -> bytes:
-        """Some of the bytes of slots of that size back to back; zeros for those with other content.
+    def piece(
+        self, places: Sequence[Place], size: int, start: int, end: int
+    ) -> list[bytes | memoryview]:
+        """Some of the bytes of slots of that size back to back, as they are until anything else is
+        done here; zeros for those with other content.
 
         A slot that is used again between two pieces has zeros in its last word.
         """
@@ -132,7 +135,7 @@ class Arena:
             else:
                 parts.append(bytes(length))
             start += length
-        return b"".join(parts)
+        return parts
 
     def _set_words(self, offset: int, generation: int) -> None:
         last = offset + self.slot_bytes - _TAIL_BYTES

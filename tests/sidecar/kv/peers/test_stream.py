@@ -42,6 +42,7 @@ def transport() -> str:
 
 
 Send = Callable[[bytes | bytearray], Awaitable[None]]
+Parts = list[bytes | memoryview]
 Answer = Callable[[Send, "Scripted"], Awaitable[None]]
 
 
@@ -70,7 +71,8 @@ class Scripted:
         self.writer = writer
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
-                kind, body = self.channel.open(await read_frame(reader))
+                kind, said = self.channel.open(await read_frame(reader))
+                body = bytes(said)
                 self.asked.append(kind)
                 if kind is wire.Kind.DESCRIBE:
                     description = wire.Description("scripted", 0, len(self.memory), b"")
@@ -284,7 +286,7 @@ class Line:
 
     async def hear(self) -> bytes:
         async with asyncio.timeout(20):
-            return self.channel.open(await read_frame(self.reader))[1]
+            return bytes(self.channel.open(await read_frame(self.reader))[1])
 
     async def places(self, count: int) -> tuple[Place, ...]:
         body = wire.encode_lookup(wire.Lookup(NAMESPACE.name, RECORD_BYTES, keys(count)))
@@ -337,7 +339,7 @@ async def test_a_slot_used_again_while_it_is_sent_is_nothing_to_who_reads_it(
     monkeypatch.setattr(wire, "PIECE_BYTES", 256)
     piece, drops = memory.arena.piece, [key(2)]
 
-    def overtaken(places: tuple[Place, ...], size: int, start: int, end: int) -> bytes:
+    def overtaken(places: tuple[Place, ...], size: int, start: int, end: int) -> Parts:
         if drops and start > 2 * SLOT_BYTES + 256:
             memory._remove(NAMESPACE.name, drops.pop())
             memory._keep(NAMESPACE.name, key(9), record(9))
@@ -434,7 +436,7 @@ async def test_requests_are_answered_between_the_pieces_of_an_answer(
     memory, made = memory_of(serving_replica), []
     piece, turn = memory.arena.piece, 0
 
-    def noted(places: tuple[Place, ...], size: int, start: int, end: int) -> bytes:
+    def noted(places: tuple[Place, ...], size: int, start: int, end: int) -> Parts:
         made.append(turn)
         return piece(places, size, start, end)
 
