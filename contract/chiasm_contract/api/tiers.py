@@ -105,8 +105,7 @@ class PeerTier(ApiModel):
         default="stream",
         description="How blocks come. stream: on one TCP connection of pods that have proved to "
         "know the secret. nixl: by NIXL through a port that asks nobody who he is, so only in "
-        "networks where other pods of the resource alone reach it; for hardware with RDMA, slower "
-        "than stream over TCP.",
+        "networks where other pods of the resource alone reach it; for hardware with RDMA.",
     )
     secret: SecretEntry = Field(
         description="32 or more random bytes that pods know each other by; changed ones are used "
