@@ -114,6 +114,10 @@ class _Memory:
         self._tier.arena.region.view[start : start + len(data)] = data
 
 
+def _lacking(faults: tuple[str, ...]) -> None:
+    print(*faults, flush=True)
+
+
 async def main(folder: Path, address: str, transport: str) -> None:
     tiers = BlockTiers.model_validate(
         {
@@ -124,7 +128,7 @@ async def main(folder: Path, address: str, transport: str) -> None:
             "peers": settings(folder, address, (address,), transport),
         }
     )
-    async with block_service(tiers, lambda: IDENTITY, Metrics("demo"), print) as store:
+    async with block_service(tiers, lambda: IDENTITY, Metrics("demo"), _lacking) as store:
         memory = store.levels[0].tier
         assert isinstance(memory, ArenaTier)
         while not store.levels[1].tier._peers:  # type: ignore[attr-defined]  # noqa: ASYNC110

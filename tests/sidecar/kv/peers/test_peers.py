@@ -305,4 +305,4 @@ async def test_without_nixl_the_other_tiers_serve_and_a_line_says_what_to_instal
     said_why = line.__dict__["fields"]["detail"]
     assert "It is in the image chiasm/sidecar-peers" in said_why
     assert "pip install 'chiasm[peers]'" in said_why
-    assert service.lacking == [said_why]
+    assert service.lacking == (said_why,)
