@@ -54,6 +54,7 @@ CHILD_KINDS = (
     Kind("ServiceAccount", "v1", "serviceaccounts"),
     Kind("ConfigMap", "v1", "configmaps"),
     Kind("Service", "v1", "services"),
+    Kind("ControllerRevision", "apps/v1", "controllerrevisions"),
     Kind("Deployment", "apps/v1", "deployments"),
     Kind("PodDisruptionBudget", "policy/v1", "poddisruptionbudgets"),
     Kind("NetworkPolicy", "networking.k8s.io/v1", "networkpolicies"),
@@ -64,9 +65,12 @@ AUTOSCALER_KINDS = (
     Kind("HorizontalPodAutoscaler", "autoscaling/v2", "horizontalpodautoscalers"),
     Kind("ScaledObject", "keda.sh/v1alpha1", "scaledobjects", optional=True),
 )
-# Of the others there is always one, and it goes with its owner; of Services that without peers.
+# Of the others there is always one, and it goes with its owner.
 PRUNED_KINDS = frozenset(
-    {"ConfigMap", "PodDisruptionBudget", "Service", *(kind.kind for kind in AUTOSCALER_KINDS)}
+    {
+        *("ConfigMap", "Service", "ControllerRevision", "Deployment", "PodDisruptionBudget"),
+        *(kind.kind for kind in AUTOSCALER_KINDS),
+    }
 )
 _BY_KIND = {kind.kind: kind for kind in (*CHILD_KINDS, *AUTOSCALER_KINDS, RESOURCE, POD, EVENT)}
 # A kind that the cluster did not know is not asked for again before this time has gone.
@@ -89,7 +93,8 @@ PERMISSIONS: Mapping[tuple[str, str], tuple[str, ...]] = {
         (kind.group, kind.plural): ("get", "list", "create", "patch", "delete")
         for kind in AUTOSCALER_KINDS
     },
-    (POD.group, POD.plural): ("list", "watch"),
+    # A changed annotation makes the kubelet look at a pod's ConfigMaps at once.
+    (POD.group, POD.plural): ("list", "watch", "patch"),
     (EVENT.group, EVENT.plural): ("list", "create"),
 }
 
@@ -236,6 +241,20 @@ class Cluster:
             await self._call("DELETE", _BY_KIND[kind].path(namespace, name))
         except Refused as refused:
             if refused.status != 404:
+                raise
+
+    async def annotate_pod(self, namespace: str, name: str, key: str, value: str) -> None:
+        """Set one annotation of a pod; a pod that is gone meanwhile is no fault."""
+        try:
+            await self._call(
+                "PATCH",
+                POD.path(namespace, name),
+                query={"fieldManager": names.FIELD_MANAGER},
+                body={"metadata": {"annotations": {key: value}}},
+                content_type="application/merge-patch+json",
+            )
+        except Refused as refused:
+            if refused.status not in {404, 409}:
                 raise
 
     async def write_status(self, namespace: str, name: str, uid: str, status: Manifest) -> None:

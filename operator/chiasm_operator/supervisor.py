@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from chiasm_operator.cluster import Refused
-from chiasm_operator.passes import Pass
+from chiasm_operator.passes import Pass, Rest
 
 logger = logging.getLogger(__name__)
 
@@ -147,18 +147,22 @@ class Supervisor:
             while True:
                 runner.wake.clear()
                 runner.pass_began = self._clock()
+                rest: Rest | None = Rest(settled=False)
                 try:
-                    settled = await self._pass.run(*key)
+                    rest = await self._pass.run(*key)
                     failures = 0
                 except Exception as error:
                     failures += 1
-                    settled = False
                     logger.warning("%s/%s: will try again: %r", *key, error)
                 finally:
                     runner.pass_began = None
-                if settled is None and not runner.wake.is_set():
+                if rest is None and not runner.wake.is_set():
                     return
-                woken = await self._wait(runner, self._delay(bool(settled), failures, idle))
+                settled = rest is not None and rest.settled
+                seconds = self._delay(settled, failures, idle)
+                if rest is not None and rest.wake_seconds is not None:
+                    seconds = min(seconds, max(rest.wake_seconds, GATHER_SECONDS))
+                woken = await self._wait(runner, seconds)
                 idle = 0 if woken or settled else idle + 1
         finally:
             if self._runners.get(key) is runner:

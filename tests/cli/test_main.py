@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
-COMMANDS = ("serve", "ask", "fingerprint", "namespaces", "version", "worker", "sidecar", "operator")
+COMMANDS = (
+    "serve", "ask", "fingerprint", "namespaces", "rollout", "version", "worker", "sidecar",
+    "operator",
+)  # fmt: skip
 
 
 def chiasm(*arguments: str, without: str = "") -> subprocess.CompletedProcess[str]:

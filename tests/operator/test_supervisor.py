@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from chiasm_operator.cluster import Refused
+from chiasm_operator.passes import Rest
 from chiasm_operator.supervisor import Supervisor, Tempo
 
 
@@ -36,7 +37,7 @@ class Recorder:
             raise self.refusals.pop(0)
         return [{"metadata": {"namespace": "n", "name": name}} for name in self.listed]
 
-    async def run(self, _: str, name: str) -> bool | None:
+    async def run(self, _: str, name: str) -> Rest | None:
         self.running += 1
         self.most_running = max(self.running, self.most_running)
         self.passes.append(name)
@@ -47,7 +48,9 @@ class Recorder:
         answer = self.answers.get(name, True)
         if isinstance(answer, Exception):
             raise answer
-        return answer  # type: ignore[no-any-return]
+        if isinstance(answer, Rest):
+            return answer
+        return None if answer is None else Rest(answer)
 
 
 class Clock:
@@ -128,6 +131,12 @@ async def test_a_settled_one_rests_until_woken(make: Make) -> None:
     assert recorder.passes == ["a"]
     supervisor.wake("n", "a")
     await until(lambda: recorder.passes == ["a", "a"])
+
+
+async def test_what_is_due_wakes_a_settled_one(make: Make) -> None:
+    supervisor, recorder, _ = make(answers={"a": Rest(settled=True, wake_seconds=0.2)})
+    supervisor.wake("n", "a")
+    await until(lambda: len(recorder.passes) >= 3)
 
 
 async def test_a_resource_that_is_gone_has_no_task(make: Make) -> None:

@@ -1,4 +1,5 @@
-"""The NetworkPolicy: in through the two ports, out to nowhere but where blocks are held.
+"""The NetworkPolicy: in through the two ports, out to nowhere but sidecars of the same resource,
+which answer for another revision, and a Valkey that holds blocks; and to DNS for their names.
 
 With peers, pods of the resource reach each other's port for them, and nobody else does. NIXL has a
 second one, which asks nobody who he is, and behind which lies all memory of the sidecar.
@@ -33,15 +34,17 @@ def render(target: Target) -> dict[str, Any]:
 
 
 def _egress(target: Target) -> list[dict[str, Any]]:
-    """To the Valkey's port, wherever its name leads, to other pods, and to the DNS for both."""
+    """To pods of the same resource, to the Valkey's port wherever its name leads, and to DNS."""
+    api = {"port": names.API_PORT, "protocol": "TCP"}
+    dns = [{"port": 53, "protocol": protocol} for protocol in ("UDP", "TCP")]
     tiers = target.spec.tiers
-    between = _between_peers(target, "to")
     valkey = tiers.valkey if tiers is not None else None
-    if valkey is None and not between:
-        return []
-    ports = [{"port": valkey.port, "protocol": "TCP"}] if valkey is not None else []
-    ports += [{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}]
-    return [{"ports": ports}, *between]
+    anywhere = [{"port": valkey.port, "protocol": "TCP"}, *dns] if valkey is not None else dns
+    return [
+        {"ports": anywhere},
+        {"to": [{"podSelector": {"matchLabels": target.selector}}], "ports": [api]},
+        *_between_peers(target, "to"),
+    ]
 
 
 def _between_peers(target: Target, direction: str) -> list[dict[str, Any]]:
