@@ -14,7 +14,7 @@ from chiasm_cli import ask as asking
 from chiasm_cli import fingerprint, namespaces, rollout
 from chiasm_cli import serve as serving
 from chiasm_cli.errors import CliError
-from chiasm_cli.parts import load
+from chiasm_cli.parts import leave_when_told, load
 
 DEFAULT_URL = "http://127.0.0.1:8000"
 
@@ -127,18 +127,21 @@ def ask(
 @worker_app.command("run")
 def run_worker(config: ConfigOption) -> None:
     """Run the engine."""
+    leave_when_told()
     load("worker", "main", "worker run").run(config)
 
 
 @sidecar_app.command("run")
 def run_sidecar(config: ConfigOption) -> None:
     """Run the front door."""
+    leave_when_told()
     load("sidecar", "main", "sidecar run").run(config)
 
 
 @operator_app.command("run")
 def run_operator() -> None:
     """Run the operator."""
+    leave_when_told()
     load("operator", "main", "operator run").run()
 
 

@@ -84,8 +84,8 @@ class Pass:
         wanted = children.desired(target, fresh, observed, decision)
         observed = await self._with_what_is_in_the_way(resource, observed, wanted)
         plan = children.plan(target, wanted, observed, decision)
-        refusals = await self._act(target, plan)
-        if not refusals:
+        refusals, plan_stands = await self._act(target, plan)
+        if plan_stands:
             await self._hurry(observed, resource.namespace, decision)
         said = status.outcome(target, observed, decision, plan, refusals, now)
         await self._say(resource, said)
@@ -130,7 +130,8 @@ class Pass:
                     namespace, metadata["name"], names.ANNOTATION_TRAFFIC_EPOCH, str(epoch)
                 )
 
-    async def _act(self, target: Target, plan: children.ChildPlan) -> list[Problem]:
+    async def _act(self, target: Target, plan: children.ChildPlan) -> tuple[list[Problem], bool]:
+        """What was refused, and whether the traffic plan stands as it was decided."""
         refusals: list[Problem] = []
         resource = target.resource
         for manifest in plan.apply:
@@ -143,13 +144,13 @@ class Pass:
                 problem = why_refused.child(kind, name, refused.status, refused.message)
                 refusals.append(problem)
                 if (kind, name) == ("ConfigMap", target.traffic_name):
-                    return refusals  # what follows the plan must not come without it
+                    return refusals, False  # what follows the plan must not come without it
             else:
                 logger.info("%s/%s: applied %s", resource.namespace, name, kind)
         for kind, name in plan.delete:
             await self.cluster.delete(kind, resource.namespace, name)
             logger.info("%s/%s: deleted %s", resource.namespace, name, kind)
-        return refusals
+        return refusals, True
 
     async def _say(self, resource: Resource, said: status.Outcome) -> None:
         if said.status != resource.status:

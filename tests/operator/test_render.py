@@ -336,15 +336,15 @@ def test_only_pods_of_the_resource_reach_each_other_s_memory(
 ) -> None:
     target = sharing(make_target, transport)
     services = [each for each in render.children(target) if each["kind"] == "Service"]
-    api, headless = services
-    assert headless["metadata"]["name"] == f"{api['metadata']['name']}-peers"
+    (headless,) = [each for each in services if each["spec"].get("clusterIP") == "None"]
+    assert headless["metadata"]["name"] == f"{target.name}-peers"
     assert headless["spec"]["clusterIP"] == "None"
     assert headless["spec"]["selector"] == target.selector
     policy = child(target, "NetworkPolicy")["spec"]
     between = {"ports": [{"port": port, "protocol": "TCP"} for port in ports]}
     pods = [{"podSelector": {"matchLabels": target.selector}}]
     assert policy["ingress"][1:] == [{"from": pods, **between}]
-    names, others = policy["egress"]
+    names, _, others = policy["egress"]
     assert [port["port"] for port in names["ports"]] == [53, 53]
     assert others == {"to": pods, **between}
     sidecar = SidecarConfig.model_validate_json(child(target, "ConfigMap")["data"]["sidecar.json"])
@@ -373,7 +373,11 @@ def test_without_peers_there_is_one_service_and_no_port_for_them(
     make_target: Callable[..., Target],
 ) -> None:
     target = make_target()
-    assert [each["kind"] for each in render.children(target)].count("Service") == 1
+    services = [each for each in render.children(target) if each["kind"] == "Service"]
+    assert [each["metadata"]["name"] for each in services] == [
+        f"{target.name}-{target.revision}",
+        target.name,
+    ]
     assert len(child(target, "NetworkPolicy")["spec"]["ingress"]) == 1
 
 

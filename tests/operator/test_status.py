@@ -268,11 +268,12 @@ def test_an_invalid_spec_leaves_pods_and_says_so(healthy: tuple[Target, Observed
 
 
 def test_pods_that_serve_without_a_tier_are_ready_and_degraded(
-    healthy: tuple[Target, Observed], make_state: MakeState
+    healthy: tuple[Target, Observed],
 ) -> None:
     target, observed = healthy
-    without = make_state(dtype="float32", tier_faults=("peers: no NIXL; use another image",))
-    done = outcome(target, replace(observed, states=dict.fromkeys(observed.states, without)))
+    faults = {"tier_faults": ("peers: no NIXL; use another image",)}
+    states = {name: said.model_copy(update=faults) for name, said in observed.states.items()}
+    done = outcome(target, replace(observed, states=states))
     found = conditions(done)
     assert found["Ready"] == "True AllReplicasReady"
     assert found["Degraded"] == "True TierUnavailable"

@@ -53,6 +53,7 @@ def desired(
     wanted.append(traffic.render(target, decision.plan, decision.rollout))
     if not _older_version_serves(target, observed, decision):
         wanted.append(service.render(target, decision.stable))
+    wanted += render.scaling(target)
     return tuple(stamped(manifest) for manifest in wanted)
 
 

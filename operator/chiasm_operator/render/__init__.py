@@ -24,13 +24,21 @@ from chiasm_operator.render.secret_use import SecretUse
 from chiasm_operator.render.target import Target
 from chiasm_operator.resource import Manifest
 
-__all__ = ["Record", "SecretUse", "Target", "children", "of_revision", "secret_uses", "shared"]
+__all__ = [
+    "Record",
+    "SecretUse",
+    "Target",
+    "children",
+    "of_revision",
+    "scaling",
+    "secret_uses",
+    "shared",
+]
 
 
 def shared(target: Target) -> tuple[Manifest, ...]:
-    """What all revisions share but the Service for clients, in the order of applying."""
+    """What all revisions share but the Service for clients and `scaling`, in order of applying."""
     budget = disruption_budget.render(target)
-    scaler = autoscaler.render(target)
     ended = retired.render(target)
     peers = service.render_peers(target)
     return (
@@ -39,8 +47,13 @@ def shared(target: Target) -> tuple[Manifest, ...]:
         network_policy.render(target),
         *([budget] if budget else []),
         *([peers] if peers else []),
-        *([scaler] if scaler else []),
     )
+
+
+def scaling(target: Target) -> tuple[Manifest, ...]:
+    """The autoscaler, if one is asked for; last, for the cluster may not know its kind."""
+    scaler = autoscaler.render(target)
+    return (scaler,) if scaler else ()
 
 
 def of_revision(
@@ -65,6 +78,7 @@ def children(target: Target) -> tuple[Manifest, ...]:
         *shared(target),
         *of_revision(target, record, 1, target.spec.replicas),
         service.render(target, target.revision),
+        *scaling(target),
     )
 
 

@@ -19,7 +19,6 @@ from chiasm_operator.render.target import Target
 
 def render(target: Target) -> dict[str, Any]:
     """The NetworkPolicy."""
-    ports = [{"port": port, "protocol": "TCP"} for port in (names.API_PORT, names.METRICS_PORT)]
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
@@ -27,22 +26,26 @@ def render(target: Target) -> dict[str, Any]:
         "spec": {
             "podSelector": {"matchLabels": target.selector},
             "policyTypes": ["Ingress", "Egress"],
-            "ingress": [{"ports": ports}, *_between_peers(target, "from")],
+            "ingress": [{"ports": _ports()}, *_between_peers(target, "from")],
             "egress": _egress(target),
         },
     }
 
 
+def _ports() -> list[dict[str, Any]]:
+    """The API, and the port where sidecars also tell each other their conversations."""
+    return [{"port": port, "protocol": "TCP"} for port in (names.API_PORT, names.METRICS_PORT)]
+
+
 def _egress(target: Target) -> list[dict[str, Any]]:
     """To pods of the same resource, to the Valkey's port wherever its name leads, and to DNS."""
-    api = {"port": names.API_PORT, "protocol": "TCP"}
     dns = [{"port": 53, "protocol": protocol} for protocol in ("UDP", "TCP")]
     tiers = target.spec.tiers
     valkey = tiers.valkey if tiers is not None else None
     anywhere = [{"port": valkey.port, "protocol": "TCP"}, *dns] if valkey is not None else dns
     return [
         {"ports": anywhere},
-        {"to": [{"podSelector": {"matchLabels": target.selector}}], "ports": [api]},
+        {"to": [{"podSelector": {"matchLabels": target.selector}}], "ports": _ports()},
         *_between_peers(target, "to"),
     ]
 

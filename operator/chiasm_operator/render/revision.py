@@ -46,7 +46,7 @@ def record_of(target: Target) -> Record:
             mode="json", by_alias=True, exclude=NOT_SERVING, exclude_defaults=True,
             context=CANONICAL,
         ),
-        images={"worker": target.images.worker, "sidecar": target.images.sidecar},
+        images={"worker": target.images.worker, "sidecar": target.sidecar_image},
         template=pod.render(target),
         files=configmap.files(target),
     )  # fmt: skip

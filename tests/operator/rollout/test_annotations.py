@@ -27,6 +27,8 @@ def test_a_weight_is_followed_exactly(text: str, parts: int, served: World) -> N
     assert served.pointer != served.revision, "not even 100 % promotes"
     assert served.plan is not None
     assert served.plan.members == tuple(sorted(pod.name for pod in served.ready(served.pointer)))
+    # Without them a later turn that another sidecar gets would lose its conversation.
+    assert served.plan.member_addresses == ("10.0.0.1:9100",) * len(served.plan.members)
 
 
 @given(st.integers(0, 10_000))
@@ -235,3 +237,17 @@ def test_a_pod_that_does_not_answer_once_still_follows(served: World) -> None:
     assert served.condition("TrafficSynced") == "False PlanNotAcknowledged"
     served.settled()
     assert served.condition("TrafficSynced") == "True PlanAcknowledged"
+
+
+def test_a_changed_mind_is_not_idle_while_the_canary_has_a_share(served: World) -> None:
+    world = beside(served, "50")
+    gone = world.revision
+    said = set()
+    spec(1)(world)
+    for _ in range(40):
+        world.one_pass()
+        if world.plan is not None and world.plan.canary is not None:
+            said.add((world.state, world.rollout["message"]))
+        world.live(1)
+    assert world.state == "Idle"
+    assert said == {("Shifting", f"Revision {gone} gives its traffic back.")}

@@ -30,6 +30,7 @@ class Standing:
         pods: pods that are not going.
         members: names of the ready ones, sorted.
         entries: those of them that a client can reach: Kubernetes gives each an address first.
+        addresses: host:port of the metrics ports of `entries`, in their order.
         compute_fp: what they say that they compute.
     """
 
@@ -38,6 +39,7 @@ class Standing:
     pods: int = 0
     members: tuple[str, ...] = ()
     entries: tuple[str, ...] = ()
+    addresses: tuple[str, ...] = ()
     compute_fp: str | None = None
 
 
@@ -160,15 +162,21 @@ def _standing(observed: Observed, target: Target, revision: str) -> Standing:
     pods = pods_of(observed, revision)
     ready = [pod for pod in pods if is_ready(pod)]
     names_of_ready = sorted(pod["metadata"]["name"] for pod in ready)
-    addressed = {pod["metadata"]["name"] for pod in ready if pod["status"].get("podIP")}
+    hosts = {pod["metadata"]["name"]: pod["status"].get("podIP") for pod in ready}
+    entries = tuple(name for name in names_of_ready if hosts[name])
     return Standing(
         replicas=deployment.get("spec", {}).get("replicas", 0),
         ready=len(ready),
         pods=len(pods),
         members=tuple(names_of_ready),
-        entries=tuple(name for name in names_of_ready if name in addressed),
+        entries=entries,
+        addresses=tuple(_metrics_address(hosts[name]) for name in entries),
         compute_fp=_compute_fp(observed.states, names_of_ready),
     )
+
+
+def _metrics_address(host: str) -> str:
+    return f"[{host}]:{names.METRICS_PORT}" if ":" in host else f"{host}:{names.METRICS_PORT}"
 
 
 def _compute_fp(states: Mapping[str, PodState], pods: list[str]) -> str | None:

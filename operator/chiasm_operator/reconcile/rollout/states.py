@@ -39,6 +39,8 @@ def _described(
         going = [item.revision for item in rollout.leaving if item.why != "warm"]
         if seen.pointer not in (None, plan.stable.revision):
             return "Promoting", "The Service for clients moves to the new revision."
+        if plan.canary is not None:
+            return "Shifting", f"Revision {plan.canary.revision} gives its traffic back."
         if going:
             return "Draining", f"Waiting for the last answers of {', '.join(going)}."
         return "Idle", ""
