@@ -23,16 +23,16 @@ _LEAD_BYTES = 64  # of a slot, before its record
 _REGION_BYTES = 2**22
 
 
-def peers(folder: Path, own: str, other: str) -> PeerSettings:
+def peers(folder: Path, own: str, other: str, transport: str) -> PeerSettings:
     secret = folder / "secret"
     if not secret.exists():
         secret.write_bytes(b"0123456789abcdef0123456789abcdef")
     return PeerSettings(
         hosts=(other,),
         port=PORT,
-        data_port=0,
         listen_host=own,
-        interface="lo",
+        transport=transport,
+        **({"data_port": 0, "interface": "lo"} if transport == "nixl" else {}),
         secret_path=secret,
         timeout_seconds=15,
         refresh_seconds=3600,
@@ -91,10 +91,10 @@ class Memory(ArenaTier):
                     await asyncio.sleep(0)
 
 
-async def serve(folder: Path, address: str, namespace: Namespace) -> None:
+async def serve(folder: Path, address: str, namespace: Namespace, transport: str) -> None:
     """Until standard input ends."""
     memory = Memory(namespace)
-    tier = PeerTier(peers(folder, address, address), memory, Meters(Metrics("bench")))
+    tier = PeerTier(peers(folder, address, address, transport), memory, Meters(Metrics("bench")))
     await tier.open()
     print("listening", flush=True)
     while line := await asyncio.to_thread(sys.stdin.readline):
@@ -106,5 +106,5 @@ async def serve(folder: Path, address: str, namespace: Namespace) -> None:
 class Replica(Told):
     """The process."""
 
-    def __init__(self, folder: Path, address: str) -> None:
-        super().__init__("--replica", folder, "--address", address)
+    def __init__(self, folder: Path, address: str, transport: str) -> None:
+        super().__init__("--replica", folder, "--address", address, "--transport", transport)

@@ -105,6 +105,7 @@ WORDS = {
     "spec.tiers.stagingBytes": "129Mi",
     "spec.tiers.host.maxBytes": "301Mi",
     "spec.tiers.disk.maxBytes": "21Gi",
+    "spec.tiers.peers.transport": "stream",
     "spec.tiers.valkey.maxBytes": "41Gi",
     "spec.tiers.retiredNamespaces.0": "fedcba9876543210",
 }
@@ -192,7 +193,7 @@ def test_the_builtin_source_has_an_effect(make_target: Callable[..., Target]) ->
 # --- what pods look like ---
 
 
-@pytest.mark.parametrize("name", ["minimal", "complete", "claim", "autoscaled"])
+@pytest.mark.parametrize("name", ["minimal", "complete", "claim", "autoscaled", "sharing"])
 def test_configs_are_what_the_parts_read(name: str, make_target: Callable[..., Target]) -> None:
     data = child(make_target(name), "ConfigMap")["data"]
     worker = WorkerConfig.model_validate_json(data["worker.json"])
@@ -202,7 +203,7 @@ def test_configs_are_what_the_parts_read(name: str, make_target: Callable[..., T
     assert worker.socket_path == sidecar.worker_socket
 
 
-@pytest.mark.parametrize("name", ["minimal", "complete", "claim", "autoscaled"])
+@pytest.mark.parametrize("name", ["minimal", "complete", "claim", "autoscaled", "sharing"])
 def test_pods_are_locked_down(name: str, make_target: Callable[..., Target]) -> None:
     spec = pod_spec(make_target(name))
     assert spec["securityContext"]["runAsNonRoot"] is True
@@ -320,20 +321,28 @@ def test_only_the_sidecar_reaches_tiers(make_target: Callable[..., Target]) -> N
     assert "peers" not in worker_config
 
 
+def sharing(make_target: Callable[..., Target], transport: str | None, **changes: Any) -> Target:
+    """One whose pods read each other's memory; None: as it is without a word."""
+    peers: dict[str, Any] = {"secret": {"name": "peers", "key": "secret"}}
+    if transport is not None:
+        peers["transport"] = transport
+    return make_target(tiers={"host": {"maxBytes": "64Mi"}, "peers": peers}, **changes)
+
+
+@pytest.mark.parametrize(
+    ("transport", "ports"), [(None, [9200]), ("stream", [9200]), ("nixl", [9200, 9201])]
+)
 def test_only_pods_of_the_resource_reach_each_other_s_memory(
-    make_target: Callable[..., Target],
+    make_target: Callable[..., Target], transport: str | None, ports: list[int]
 ) -> None:
-    peers = {"secret": {"name": "peers", "key": "secret"}}
-    target = make_target(tiers={"host": {"maxBytes": "64Mi"}, "peers": peers})
+    target = sharing(make_target, transport)
     services = [each for each in render.children(target) if each["kind"] == "Service"]
     (headless,) = [each for each in services if each["spec"].get("clusterIP") == "None"]
     assert headless["metadata"]["name"] == f"{target.name}-peers"
     assert headless["spec"]["clusterIP"] == "None"
     assert headless["spec"]["selector"] == target.selector
     policy = child(target, "NetworkPolicy")["spec"]
-    between = {
-        "ports": [{"port": 9200, "protocol": "TCP"}, {"port": 9201, "protocol": "TCP"}],
-    }
+    between = {"ports": [{"port": port, "protocol": "TCP"} for port in ports]}
     pods = [{"podSelector": {"matchLabels": target.selector}}]
     assert policy["ingress"][1:] == [{"from": pods, **between}]
     names, _, others = policy["egress"]
@@ -343,20 +352,22 @@ def test_only_pods_of_the_resource_reach_each_other_s_memory(
     assert sidecar.tiers is not None
     assert sidecar.tiers.peers is not None
     assert sidecar.tiers.peers.hosts == ("shelf-reader-peers.vision.svc",)
+    assert sidecar.tiers.peers.transport == (transport or "stream")
 
 
-def test_only_pods_with_peers_run_the_image_for_them(make_target: Callable[..., Target]) -> None:
-    peers = {"secret": {"name": "peers", "key": "secret"}}
-    target = make_target(tiers={"host": {"maxBytes": "64Mi"}, "peers": peers})
+def test_only_pods_that_read_by_nixl_run_the_image_for_it(
+    make_target: Callable[..., Target],
+) -> None:
+    target = sharing(make_target, "nixl")
     assert pod_spec(target)["initContainers"][0]["image"] == target.images.sidecar_peers
-    without = make_target(tiers={"host": {"maxBytes": "64Mi"}})
-    assert pod_spec(without)["initContainers"][0]["image"] == without.images.sidecar
-    newer = replace(without.images, sidecar_peers="example.com/sidecar-peers:2")
-    assert make_target(tiers={"host": {"maxBytes": "64Mi"}}, images=newer).revision == (
-        without.revision
-    )
-    with_newer = make_target(tiers={"host": {"maxBytes": "64Mi"}, "peers": peers}, images=newer)
-    assert with_newer.revision != target.revision
+    newer = replace(target.images, sidecar_peers="example.com/sidecar-peers:2")
+    assert sharing(make_target, "nixl", images=newer).revision != target.revision
+    host = {"host": {"maxBytes": "64Mi"}}
+    for without in (make_target(tiers=host), sharing(make_target, "stream")):
+        assert pod_spec(without)["initContainers"][0]["image"] == without.images.sidecar
+    assert make_target(tiers=host, images=newer).revision == make_target(tiers=host).revision
+    streaming = sharing(make_target, "stream")
+    assert sharing(make_target, "stream", images=newer).revision == streaming.revision
 
 
 def test_without_peers_there_is_one_service_and_no_port_for_them(

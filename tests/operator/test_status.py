@@ -281,7 +281,7 @@ def test_pods_that_serve_without_a_tier_are_ready_and_degraded(
     assert done.settled, "nothing is under way that should be watched closely"
     (event,) = [event for event in done.events if event.warning]
     assert event.message == (
-        "Pod pod-1 serves without a tier of spec.tiers until it is replaced: peers: no NIXL; use "
+        "Pod pod-1 serves without a tier of spec.tiers and tries again: peers: no NIXL; use "
         "another image (and 1 more)"
     )
 

@@ -106,6 +106,7 @@ def block_tiers(target: Target) -> BlockTiers | None:
         if asked.peers is None
         else PeerTier(
             hosts=(service.peers_host(target),),
+            transport=asked.peers.transport,
             secret_path=Path(names.PEERS_KEY_FILE),
             timeout_seconds=asked.peers.timeout_milliseconds / 1000,
         ),

@@ -1,8 +1,8 @@
 """The NetworkPolicy: in through the two ports, out to nowhere but sidecars of the same resource,
 which answer for another revision, and a Valkey that holds blocks; and to DNS for their names.
 
-With peers, pods of the resource reach each other's two ports, and nobody else does: the transport
-asks nobody who he is, and behind its port lies all memory of the sidecar.
+With peers, pods of the resource reach each other's port for them, and nobody else does. NIXL has a
+second one, which asks nobody who he is, and behind which lies all memory of the sidecar.
 
 Pods need nothing else from the network: weights come from a mount, pictures inside the request.
 """
@@ -54,4 +54,4 @@ def _between_peers(target: Target, direction: str) -> list[dict[str, Any]]:
     if not target.has_peers:
         return []
     pods = [{"podSelector": {"matchLabels": target.selector}}]
-    return [{direction: pods, "ports": service.peer_ports()}]
+    return [{direction: pods, "ports": service.peer_ports(target)}]

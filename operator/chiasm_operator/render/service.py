@@ -47,9 +47,10 @@ def peers_host(target: Target) -> str:
     return f"{_peers_name(target)}.{target.resource.namespace}.svc"
 
 
-def peer_ports() -> list[dict[str, Any]]:
+def peer_ports(target: Target) -> list[dict[str, Any]]:
     """Those that only pods of the resource may reach, for a network policy."""
-    return [{"port": port, "protocol": "TCP"} for port in (names.PEER_PORT, names.PEER_DATA_PORT)]
+    ports = [names.PEER_PORT, *([names.PEER_DATA_PORT] if target.has_nixl else [])]
+    return [{"port": port, "protocol": "TCP"} for port in ports]
 
 
 def render_peers(target: Target) -> dict[str, Any] | None:

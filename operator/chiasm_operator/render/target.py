@@ -55,9 +55,18 @@ def has_peers(spec: Spec) -> bool:
     return spec.tiers is not None and spec.tiers.peers is not None
 
 
+def has_nixl(spec: Spec) -> bool:
+    """Whether they do so through NIXL's own port."""
+    return (
+        spec.tiers is not None
+        and spec.tiers.peers is not None
+        and spec.tiers.peers.transport == "nixl"
+    )
+
+
 def sidecar_image(spec: Spec, images: Images) -> str:
     """The one with NIXL only for those who use it: it is 230 MB larger."""
-    return images.sidecar_peers if has_peers(spec) else images.sidecar
+    return images.sidecar_peers if has_nixl(spec) else images.sidecar
 
 
 def _known_identity(spec: Spec) -> Mapping[str, Value]:
@@ -99,6 +108,11 @@ class Target:
     def has_peers(self) -> bool:
         """See `has_peers`."""
         return has_peers(self.spec)
+
+    @property
+    def has_nixl(self) -> bool:
+        """See `has_nixl`."""
+        return has_nixl(self.spec)
 
     @property
     def sidecar_image(self) -> str:
