@@ -81,7 +81,6 @@ SCENES: tuple[Typed | Until, ...] = (
         "-o custom-columns=REASON:.reason,MESSAGE:.message --sort-by=.lastTimestamp",
         "The whole story, as kubectl describe tells it.",
     ),
-    Typed(f"chiasm rollout undo {NAME}", "The spec goes back to what serves."),
 )
 
 
