@@ -1,6 +1,6 @@
 """Records what a terminal shows of a promotion and an abort: `python -m chiasm_tour.casting`.
 
-Every line of the recording is what a command printed at that moment on the demo cluster; waiting
+Every line of the recording is what a command printed at that moment on the cluster; waiting
 is shortened by the player (`idle_time_limit`), never by us. Writes docs/rollout.cast (asciicast,
 version 2) and the same text as docs/rollout-cast.md.
 
@@ -9,6 +9,7 @@ Must not know: what the commands mean; each scene is a line that is typed or a s
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import shutil
@@ -80,7 +81,6 @@ SCENES: tuple[Typed | Until, ...] = (
         "-o custom-columns=REASON:.reason,MESSAGE:.message --sort-by=.lastTimestamp",
         "The whole story, as kubectl describe tells it.",
     ),
-    Typed(f"chiasm rollout undo {NAME}", "The spec goes back to what serves."),
 )
 
 
@@ -106,13 +106,13 @@ class Recording:
         }  # fmt: skip
         return "".join(json.dumps(line) + "\n" for line in (header, *self.events))
 
-    def markdown(self) -> str:
-        """As a page."""
+    def markdown(self, note: str = "") -> str:
+        """As a page; `note` is what a reader should know of the cluster."""
         return (
             "# A promotion and an abort, step by step\n\n"
-            "Recorded on the demo cluster (`make demo`, then `python -m chiasm_tour.casting`); "
-            "`asciinema play\ndocs/rollout.cast` shows it in a terminal. What each state and field "
-            "means: [rollout.md](rollout.md).\n\n"
+            "Recorded by `python -m chiasm_tour.casting` on a local cluster; `asciinema play "
+            "docs/rollout.cast`\nshows it in a terminal. What each state and field means: "
+            f"[rollout.md](rollout.md). {note}\n\n"
             f"```console\n{''.join(self.text).rstrip()}\n```\n"
         )
 
@@ -171,7 +171,11 @@ def _eventually(holds: Callable[[], bool], what: str) -> None:
 
 def main() -> None:
     """Record on the cluster that make demo brought up, or on another whose name is given."""
-    cluster = LocalCluster(sys.argv[1] if len(sys.argv) > 1 else "chiasm")
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--name", default="chiasm", help="of the cluster")
+    parser.add_argument("--note", default="", help="what a reader should know of it")
+    options = parser.parse_args()
+    cluster = LocalCluster(options.name)
     recording = Recording()
     terminal = Terminal(cluster.kubeconfig(), recording)
     for scene in SCENES:
@@ -180,7 +184,7 @@ def main() -> None:
         else:
             terminal.type(scene)
     (DOCS / "rollout.cast").write_text(recording.cast())
-    (DOCS / "rollout-cast.md").write_text(recording.markdown())
+    (DOCS / "rollout-cast.md").write_text(recording.markdown(options.note))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,8 @@ import pytest
 from chiasm_cli.rollout import app
 from chiasm_contract import names
 from chiasm_contract.api.status import RolloutState
-from chiasm_tour.casting import NAME, SCENES, Recording, Typed, Until
+from chiasm_contract.conditions import Reason
+from chiasm_tour.casting import DOCS, NAME, SCENES, Recording, Typed, Until
 
 LINES = [scene.line for scene in SCENES if isinstance(scene, Typed)]
 
@@ -43,3 +44,17 @@ def test_a_recording_is_an_asciicast_and_the_page_says_the_same() -> None:
     assert moments == sorted(moments)
     shown = "".join(text for _, _, text in events).replace("\r\n", "\n")
     assert shown.rstrip() in recording.markdown()
+
+
+def test_the_recording_in_the_docs_names_only_what_exists() -> None:
+    """Reasons of events and states; the page and the cast hold the same text."""
+    page = (DOCS / "rollout-cast.md").read_text()
+    _, *events = map(json.loads, (DOCS / "rollout.cast").read_text().splitlines())
+    assert "".join(text for _, _, text in events).replace("\r\n", "\n").rstrip() in page
+    for line in LINES:
+        assert f"$ {line}\n" in page
+    table = page.rpartition("REASON")[2].partition("```")[0].splitlines()[1:]
+    reasons = {line.split()[0] for line in table if line.strip()}
+    assert reasons <= {reason.value for reason in Reason}
+    assert "RolloutPromoted" in reasons
+    assert "RolloutAborted" in reasons

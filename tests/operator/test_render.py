@@ -464,3 +464,10 @@ def test_other_images_are_another_revision(make_target: Callable[..., Target]) -
     other = make_target(images=replace(target.images, worker="example.com/worker:2"))
     assert other.revision != target.revision
     assert len(other.revision) == len("v1-0123456789")
+
+
+def test_a_record_keeps_the_spec_as_the_api_takes_it(make_target: Callable[..., Target]) -> None:
+    """`chiasm rollout undo` writes it back; 50m was kept as 1/20, which the API refuses."""
+    target = make_target(resources={"requests": {"cpu": "50m", "memory": "64Mi"}})
+    kept = render.revision.record_of(target).spec["resources"]["requests"]
+    assert kept == {"cpu": "50m", "memory": "64Mi"}

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from chiasm_contract import names
-from chiasm_contract.api.fields import CANONICAL
 
 from chiasm_operator.render import configmap, pod
 from chiasm_operator.render.target import NOT_SERVING, Target
@@ -40,11 +39,11 @@ def record_of(target: Target) -> Record:
 
     Raises: InvalidSpec when the spec holds a value that no part would accept.
     """
+    # As it was written: a quantity of one spelling for all would be none that the API takes.
     return Record(
         revision=target.revision,
         spec=target.spec.model_dump(
-            mode="json", by_alias=True, exclude=NOT_SERVING, exclude_defaults=True,
-            context=CANONICAL,
+            mode="json", by_alias=True, exclude=NOT_SERVING, exclude_defaults=True
         ),
         images={"worker": target.images.worker, "sidecar": target.sidecar_image},
         template=pod.render(target),
