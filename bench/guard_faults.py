@@ -29,6 +29,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from chiasm_contract.tiers import PeerTransport
 from faults import replica, sidecar
 from faults.blocks import DONORS, Block, wanted
 from faults.damage import DAMAGES
@@ -80,7 +81,7 @@ class Case:
 
 @asynccontextmanager
 async def stages(
-    folder: Path, valkey: Shared, transport: str
+    folder: Path, valkey: Shared, transport: PeerTransport
 ) -> AsyncIterator[list[tuple[str, Stage]]]:
     """Each tier of each arm."""
     made: list[tuple[str, Stage]] = []
@@ -154,7 +155,7 @@ def kinds() -> Iterator[tuple[str, str, str]]:
         yield from ((kind, tier, rows) for kind, (rows, *_) in table.items() for tier in tiers)
 
 
-async def measure(folder: Path, num_copies: int, only: str, transport: str) -> list[Case]:
+async def measure(folder: Path, num_copies: int, only: str, transport: PeerTransport) -> list[Case]:
     """Every kind in its tiers, `num_copies` times."""
     cases = [Case(kind, tier, rows) for kind, tier, rows in kinds() if kind.startswith(only)]
     with shared_valkey() as valkey:

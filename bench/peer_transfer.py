@@ -45,11 +45,13 @@ from chiasm_contract.block_record import (
 )
 from chiasm_contract.block_wire import Tier as Place
 from chiasm_contract.tiers import PeerTier as PeerSettings
+from chiasm_contract.tiers import PeerTransport
 from chiasm_sidecar.kv.meters import Meters
 from chiasm_sidecar.kv.namespaces import Namespace, Registry
 from chiasm_sidecar.kv.peers.tier import PeerTier
 from chiasm_sidecar.kv.store import BlockStore
 from chiasm_sidecar.kv.tiers.arena import ArenaTier, Region
+from chiasm_sidecar.kv.tiers.base import Tier
 from chiasm_sidecar.kv.tiers.level import Level
 from chiasm_sidecar.metrics import Metrics
 from reporting import publish
@@ -58,7 +60,7 @@ OWN, OTHER = "127.0.0.9", "127.0.0.2"
 PORTS = {"stream": 19300, "nixl": 19302}
 LINK_PORT = 19301
 INSTALLED = importlib.util.find_spec("nixl_cu12") is not None
-TRANSPORTS = ("stream", "nixl") if INSTALLED else ("stream",)
+TRANSPORTS: tuple[PeerTransport, ...] = ("stream", "nixl") if INSTALLED else ("stream",)
 SCOPE = hashlib.sha256(b"bench").digest()[:16]
 REPR_FP = hashlib.sha256(b"repr").digest()
 WINDOW_BYTES = 8 * 2**20
@@ -83,17 +85,19 @@ def record(number: int, payload_bytes: int) -> bytes:
     return encode_header(head) + data + padding + encode_trailer(head)
 
 
-def peers(folder: Path, own: str, others: Sequence[str], transport: str) -> PeerSettings:
-    return PeerSettings(
+def peers(folder: Path, own: str, others: Sequence[str], transport: PeerTransport) -> PeerSettings:
+    settings = PeerSettings(
         hosts=tuple(others),
         port=PORTS[transport],
         listen_host=own,
         transport=transport,
-        **({"data_port": 0, "interface": "lo"} if transport == "nixl" else {}),
         secret_path=folder / "secret",
         timeout_seconds=TIMEOUT_SECONDS,
         refresh_seconds=3600,
     )
+    if transport == "nixl":
+        return settings.model_copy(update={"data_port": 0, "interface": "lo"})
+    return settings
 
 
 async def fill(arena: ArenaTier, count: int, payload_bytes: int) -> None:
@@ -146,9 +150,11 @@ class Reader:
             for each in TRANSPORTS
         }
         self._buffer = bytearray(WINDOW_BYTES)
+        tiers: dict[str, Tier] = {"local": self.full}
+        tiers |= {str(name): tier for name, tier in self.tiers.items()}
         self._stores = {
             name: BlockStore([Level(tier, self._meters, time.monotonic)], Registry(), self._meters)
-            for name, tier in (*self.tiers.items(), ("local", self.full))
+            for name, tier in tiers.items()
         }
 
     @property

@@ -15,7 +15,7 @@ from typing import Any
 import uvloop
 from chiasm_contract.block_guard import USE
 from chiasm_contract.block_record import Header, RecordKind, record_bytes
-from chiasm_contract.tiers import BlockTiers
+from chiasm_contract.tiers import BlockTiers, PeerTransport
 from chiasm_sidecar.kv import assembly, service
 from chiasm_sidecar.kv.namespaces import Namespace, Release
 from chiasm_sidecar.kv.peers import landing, wire
@@ -54,7 +54,9 @@ def namespace() -> Namespace:
     return release.namespace(bytes.fromhex(wanted(0).scope_fp))
 
 
-def settings(folder: Path, tier: str, valkey_port: int, arm: str, transport: str) -> BlockTiers:
+def settings(
+    folder: Path, tier: str, valkey_port: int, arm: str, transport: PeerTransport
+) -> BlockTiers:
     given: dict[str, Any] = {
         "host": {"host_bytes": 2**26},
         "disk": {"disk": {"path": folder / "blocks", "max_bytes": 2**26}},
@@ -178,7 +180,7 @@ class Serving:
                 return
 
 
-async def serve(folder: Path, arm: str, valkey_port: int, transport: str) -> None:
+async def serve(folder: Path, arm: str, valkey_port: int, transport: PeerTransport) -> None:
     """Until standard input ends."""
     if arm == "unguarded":
         stand_open()
@@ -207,13 +209,13 @@ async def serve(folder: Path, arm: str, valkey_port: int, transport: str) -> Non
 class Sidecar(Told):
     """The process."""
 
-    def __init__(self, folder: Path, arm: str, valkey_port: int, transport: str) -> None:
+    def __init__(self, folder: Path, arm: str, valkey_port: int, transport: PeerTransport) -> None:
         super().__init__(
             "--serve", folder, "--arm", arm, "--valkey", valkey_port, "--transport", transport
         )
         self.folder = folder
 
 
-def run(folder: Path, arm: str, valkey_port: int, transport: str) -> None:
+def run(folder: Path, arm: str, valkey_port: int, transport: PeerTransport) -> None:
     """The process's own side."""
     uvloop.run(serve(folder, arm, valkey_port, transport))

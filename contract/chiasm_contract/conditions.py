@@ -27,6 +27,7 @@ class ConditionType(StrEnum):
     TRAFFIC_SYNCED = "TrafficSynced"
     ANALYSIS_HEALTHY = "AnalysisHealthy"
     TIERS_USABLE = "TiersUsable"
+    ROUTE_ACCEPTED = "RouteAccepted"
 
 
 class Phase(StrEnum):
@@ -54,6 +55,7 @@ class Reason(StrEnum):
     NO_CANARY = "NoCanary"
     PLAN_ACKNOWLEDGED = "PlanAcknowledged"
     NO_ANALYSIS = "NoAnalysis"
+    ROUTE_FOLLOWED = "RouteFollowed"
     # Under way
     ROLLOUT_IN_PROGRESS = "RolloutInProgress"
     WAITING_FOR_CLEANUP = "WaitingForCleanup"
@@ -61,6 +63,7 @@ class Reason(StrEnum):
     NO_READY_PODS = "NoReadyPods"
     NOT_REPORTED = "NotReported"
     PLAN_NOT_ACKNOWLEDGED = "PlanNotAcknowledged"
+    ROUTE_NOT_FOLLOWED = "RouteNotFollowed"
     CANARY_PAUSE_STEP = "CanaryPauseStep"
     PAUSED_BY_ACTION = "PausedByAction"
     PAUSED_BY_SPEC = "PausedBySpec"
@@ -114,6 +117,8 @@ class Reason(StrEnum):
     STABLE_CAPACITY = "StableCapacity"
     ANALYSIS_INCONCLUSIVE = "AnalysisInconclusive"
     PLAN_REFUSED = "PlanRefused"
+    ROUTE_REFUSED = "RouteRefused"
+    GATEWAY_API_NOT_INSTALLED = "GatewayApiNotInstalled"
     # What a comparison of both revisions found
     NOT_WORSE = "NotWorse"
     NO_DATA = "NoData"

@@ -65,14 +65,18 @@ AUTOSCALER_KINDS = (
     Kind("HorizontalPodAutoscaler", "autoscaling/v2", "horizontalpodautoscalers"),
     Kind("ScaledObject", "keda.sh/v1alpha1", "scaledobjects", optional=True),
 )
+# Not watched either: what a Gateway says of it is read with the rest, and soon as long as somebody
+# waits for it.
+ROUTE = Kind("HTTPRoute", "gateway.networking.k8s.io/v1", "httproutes", optional=True)
+UNWATCHED_KINDS = (*AUTOSCALER_KINDS, ROUTE)
 # Of the others there is always one, and it goes with its owner.
 PRUNED_KINDS = frozenset(
     {
         *("ConfigMap", "Service", "ControllerRevision", "Deployment", "PodDisruptionBudget"),
-        *(kind.kind for kind in AUTOSCALER_KINDS),
+        *(kind.kind for kind in UNWATCHED_KINDS),
     }
 )
-_BY_KIND = {kind.kind: kind for kind in (*CHILD_KINDS, *AUTOSCALER_KINDS, RESOURCE, POD, EVENT)}
+_BY_KIND = {kind.kind: kind for kind in (*CHILD_KINDS, *UNWATCHED_KINDS, RESOURCE, POD, EVENT)}
 # A kind that the cluster did not know is not asked for again before this time has gone.
 UNKNOWN_KIND_SECONDS = 60.0
 
@@ -91,7 +95,7 @@ PERMISSIONS: Mapping[tuple[str, str], tuple[str, ...]] = {
     },
     **{
         (kind.group, kind.plural): ("get", "list", "create", "patch", "delete")
-        for kind in AUTOSCALER_KINDS
+        for kind in UNWATCHED_KINDS
     },
     # A changed annotation makes the kubelet look at a pod's ConfigMaps at once.
     (POD.group, POD.plural): ("list", "watch", "patch"),
@@ -180,7 +184,7 @@ class Cluster:
         """Every object of the child kinds that carries the owner's label."""
         found = await asyncio.gather(
             *(self._labelled(kind, namespace, owner) for kind in CHILD_KINDS),
-            *(self._labelled_if_known(kind, namespace, owner) for kind in AUTOSCALER_KINDS),
+            *(self._labelled_if_known(kind, namespace, owner) for kind in UNWATCHED_KINDS),
         )
         return tuple(chain.from_iterable(found))
 

@@ -100,6 +100,7 @@ WORDS = {
     "spec.model.modalities.image.maxBytes": "11Mi",
     "spec.model.modalities.video.maxBytes": "41Mi",
     "spec.model.modalities.audio.maxBytes": "9Mi",
+    "spec.gateway.split": "sidecars",
     "spec.rollout.maxSurge": "51%",
     "spec.tiers.stagingBytes": "129Mi",
     "spec.tiers.host.maxBytes": "301Mi",

@@ -23,6 +23,7 @@ from chiasm_contract.api.fields import (
     rule,
     rules,
 )
+from chiasm_contract.api.gateway import Gateway
 from chiasm_contract.api.modalities import Modalities
 from chiasm_contract.api.pod_template import PodTemplate
 from chiasm_contract.api.rollout import Rollout
@@ -304,6 +305,7 @@ class Spec(ApiModel):
     autoscaling: Autoscaling | None = None
     media: Media = Media()
     tenants: Tenants | None = None
+    gateway: Gateway | None = None
     rollout: Rollout = Rollout()
     config: Config = Config()
     observability: Observability = Observability()

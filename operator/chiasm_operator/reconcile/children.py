@@ -22,7 +22,7 @@ from chiasm_operator.reconcile.ownership import Owner, owner
 from chiasm_operator.reconcile.problems import Problem
 from chiasm_operator.reconcile.records import kept, restarted_at, too_old
 from chiasm_operator.reconcile.rollout import Decision
-from chiasm_operator.render import Record, Target, service, traffic
+from chiasm_operator.render import Record, Target, route, service, traffic
 from chiasm_operator.render.autoscaler import HPA, SCALED_OBJECT
 from chiasm_operator.resource import Manifest
 
@@ -51,6 +51,8 @@ def desired(
         restarted = restarted_at(target, revision, observed)
         wanted += render.of_revision(target, item.record, item.number, replicas, restarted)
     wanted.append(traffic.render(target, decision.plan, decision.rollout))
+    routed = route.render(target, decision.plan)
+    wanted += [routed] if routed else []
     if not _older_version_serves(target, observed, decision):
         wanted.append(service.render(target, decision.stable))
     wanted += render.scaling(target)
@@ -81,11 +83,11 @@ def deployment_settled(target: Target, observed: Observed) -> bool:
 
 
 def _prunable(live: Manifest, target: Target, observed: Observed, decision: Decision) -> bool:
-    """What there may be too much of: the budget of a single pod, an autoscaler or the Service of
-    peers that is no longer asked for, and everything of a revision that no longer stands. Its
-    record stays for a while: it is the history."""
+    """What there may be too much of: the budget of a single pod, an autoscaler, a route or the
+    Service of peers that is no longer asked for, and everything of a revision that no longer
+    stands. Its record stays for a while: it is the history."""
     kind, revision = live["kind"], revision_of(live)
-    if kind in {"PodDisruptionBudget", HPA, SCALED_OBJECT}:
+    if kind in {"PodDisruptionBudget", HPA, SCALED_OBJECT, route.ROUTE}:
         return True
     if revision is None:
         return bool(kind == "Service" and live["metadata"]["name"] != target.name)

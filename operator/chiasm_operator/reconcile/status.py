@@ -18,7 +18,7 @@ from chiasm_contract.conditions import (
     transitions,
 )
 
-from chiasm_operator.reconcile import autoscaling, namespaces
+from chiasm_operator.reconcile import autoscaling, namespaces, routing
 from chiasm_operator.reconcile.children import ChildPlan, deployment_settled
 from chiasm_operator.reconcile.diagnosis import departures, refusals
 from chiasm_operator.reconcile.identity import judge
@@ -34,6 +34,7 @@ from chiasm_operator.reconcile.pods import diagnose, lacking
 from chiasm_operator.reconcile.problems import Problem
 from chiasm_operator.reconcile.rollout import Asked, Decision, said
 from chiasm_operator.render import Target
+from chiasm_operator.render.route import ROUTE
 from chiasm_operator.render.service import url
 from chiasm_operator.resource import Resource
 
@@ -203,9 +204,13 @@ def _events(previous: Sequence[Condition], current: Sequence[Condition]) -> tupl
         failed = (
             condition.type == ConditionType.ANALYSIS_HEALTHY and condition.status == Truth.FALSE
         )
+        unrouted = (
+            condition.type == ConditionType.ROUTE_ACCEPTED and condition.status == Truth.FALSE
+        ) and reason is not Reason.ROUTE_NOT_FOLLOWED
         if (
             wrong
             or useless
+            or unrouted
             or ill
             or failed
             or (stopped and previous and reason is Reason.NO_READY_PODS)
@@ -227,6 +232,9 @@ def outcome(
     """The status after a pass that did `plan`, of which `refused` did not succeed."""
     counts = _counts(target, observed)
     verdict = judge(target, observed)
+    routed = routing.judge(target, observed, refused)
+    # Without the Gateway API the pods serve nevertheless; the condition of the route says it.
+    refused = [item for item in refused if item is not routing.NOT_INSTALLED]
     problems = _problems(
         target, observed, decision, (*plan.problems, *refused), verdict.finding, now
     )
@@ -245,6 +253,7 @@ def outcome(
         verdict.finding,
         *filter(None, (autoscaling.judge(target, observed),)),
         *([tiers] if tiers else []),
+        *([routed] if routed else []),
         *rollout,
     )
     conditions = merge(resource.conditions, findings, now, resource.generation)
@@ -295,13 +304,14 @@ def _problems(
 def _arrived(target: Target, observed: Observed, decision: Decision, plan: ChildPlan) -> bool:
     """Whether clients reach the present revision, and its pods are as its Deployment wants.
 
-    What is done about a revision that leaves, or noted beside a plan that stays, is no rollout.
+    What is done about a revision that leaves, or noted beside a plan that stays, is no rollout;
+    nor is a route: TrafficSynced waits for it where it divides.
     """
     changed = [
         item
         for item in plan.apply
         if revision_of(item) in (None, target.revision)
-        and key_of(item) != ("ConfigMap", target.traffic_name)
+        and key_of(item) not in {("ConfigMap", target.traffic_name), (ROUTE, target.name)}
     ]
     if changed or plan.waiting or decision.renewed:
         return False

@@ -14,10 +14,12 @@ from chiasm_operator.render import (
     network_policy,
     retired,
     revision,
+    route,
     service,
     service_account,
     tenants,
     tiers,
+    traffic,
 )
 from chiasm_operator.render.revision import Record
 from chiasm_operator.render.secret_use import SecretUse
@@ -74,9 +76,11 @@ def children(target: Target) -> tuple[Manifest, ...]:
     Raises: InvalidSpec when the spec holds a value that no part would accept.
     """
     record = revision.record_of(target)
+    routed = route.render(target, traffic.whole(target))
     return (
         *shared(target),
         *of_revision(target, record, 1, target.spec.replicas),
+        *([routed] if routed else []),
         service.render(target, target.revision),
         *scaling(target),
     )

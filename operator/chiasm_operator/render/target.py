@@ -30,6 +30,7 @@ REVISION_VERSION = "v1"
 NOT_SERVING: Any = {
     "replicas": True,
     "autoscaling": True,
+    "gateway": True,
     "tiers": {"retired_namespaces"},
     "rollout": set(Rollout.model_fields) - TOLD_TO_PODS,
 }

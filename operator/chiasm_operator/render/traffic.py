@@ -10,7 +10,7 @@ from typing import Any
 
 from chiasm_contract import names
 from chiasm_contract.api.status import StatusRollout
-from chiasm_contract.traffic import TrafficPlan
+from chiasm_contract.traffic import TrafficPlan, Version
 from pydantic import BaseModel
 
 from chiasm_operator.render.target import Target
@@ -22,6 +22,12 @@ def address(target: Target, revision: str) -> str:
     """Where the sidecars of one revision answer."""
     host = f"{target.revision_name(revision)}.{target.resource.namespace}.svc"
     return f"{host}:{names.API_PORT}"
+
+
+def whole(target: Target) -> TrafficPlan:
+    """The first plan: the present revision answers everything."""
+    stable = Version(revision=target.revision, address=address(target, target.revision))
+    return TrafficPlan(epoch=1, window=1, stable=stable)
 
 
 # What is only told follows from the rest, and would change the object all the time.

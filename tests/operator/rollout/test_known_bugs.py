@@ -256,3 +256,24 @@ def test_dynamo_13620_to_and_fro_makes_no_new_pods(served: World) -> None:
     assert len(now) == 3
     assert born <= now
     assert served.pointer == first
+
+
+def test_a_canary_that_crashes_as_often_as_it_comes_up_is_taken_back(served: World) -> None:
+    """Each crash took its share, and each new share began a new window: it was never found out."""
+    analysis = {"intervalSeconds": 2, "failureLimit": 1, "minSamples": 1000}
+    steps = [{"setWeight": 50}, {"analysis": {"seconds": 3600}}]
+    spec(2, steps=steps, analysis=analysis)(served)
+    served.live(40, lambda: served.state == "Verifying")
+    assert served.plan is not None
+    window = served.plan.window
+    windows = set()
+    for _ in range(60):
+        served.crash(served.revision)
+        served.live(3)
+        if served.plan.canary is not None:
+            windows.add(served.plan.window)
+        if served.rollout.get("abortedRevision"):
+            break
+    assert windows == {window}
+    assert "is ready to be compared" in served.rollout["abortMessage"]
+    assert served.share == 0

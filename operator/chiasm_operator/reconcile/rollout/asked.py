@@ -43,6 +43,7 @@ class Asked:
         target: the revision of the present spec.
         replicas: pods that serve.
         surge, unavailable: pods above and below `replicas` while pods are replaced.
+        divided_by: who keeps the share; None: the sidecars.
         weight: parts of 10,000 by annotation; "auto" for the steps; None when nothing is said.
     """
 
@@ -56,6 +57,7 @@ class Asked:
     action: Action | None = None
     override: Override = field(default_factory=Override)
     faults: tuple[Problem, ...] = ()
+    divided_by: Literal["gateway"] | None = None
 
     @classmethod
     def of(cls, target: Target) -> Asked:
@@ -64,7 +66,7 @@ class Asked:
         surge = _count(policy.max_surge, replicas, up=True)
         unavailable = _count(policy.max_unavailable, replicas, up=False)
         faults: list[Problem] = []
-        annotations = target.resource.annotations
+        annotations, gateway = target.resource.annotations, target.spec.gateway
         return cls(
             target=target.revision,
             replicas=replicas,
@@ -77,6 +79,7 @@ class Asked:
             action=_action(annotations, faults),
             override=_override(annotations, faults),
             faults=tuple(faults),
+            divided_by="gateway" if gateway and gateway.split == "gateway" else None,
         )
 
     @property

@@ -31,6 +31,7 @@ class Decision:
         replicas: of every revision that is to stand; another Deployment goes.
         wake_at: when something is due that no event tells of.
         lagging: pods that clients reach and that do not follow the plan yet.
+        routed: Gateways follow the plan, or do not divide.
         held: nothing advances until somebody says so.
         renewed: the plan differs from the one that is there.
     """
@@ -43,6 +44,7 @@ class Decision:
     verdict: Verdict | None = None
     wake_at: int | None = None
     lagging: tuple[str, ...] = ()
+    routed: bool = True
     held: bool = False
     short_of_stable: bool = False
     renewed: bool = False
@@ -187,8 +189,10 @@ def _decision(
     split, rollout = turn.split, turn.rollout
     revisions = {split.stable, *([split.canary] if split.canary else ())}
     plan = planned(asked, seen, split, {name: address(name) for name in revisions})
-    lagging = replace(seen, plan=plan).lagging(split.stable, seen.pointer)
-    free = plan == seen.plan and seen.pointer == split.stable and not lagging
+    written = replace(seen, plan=plan)
+    lagging = written.lagging(split.stable, seen.pointer)
+    followed = written.acknowledged(split.stable, seen.pointer)
+    free = plan == seen.plan and seen.pointer == split.stable and followed
     rest = leaving.left(asked, seen, rollout, set(turn.replicas), free, now)
     own = [item for item in rollout.leaving if item.revision in turn.replicas]
     own = [item for item in own if item.why == "aborted"]
@@ -210,6 +214,7 @@ def _decision(
         verdict=turn.verdict,
         wake_at=_wake(told, now),
         lagging=lagging,
+        routed=written.routed,
         held=turn.held,
         short_of_stable=turn.short_of_stable,
         renewed=plan != seen.plan,

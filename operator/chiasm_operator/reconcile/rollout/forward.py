@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from chiasm_contract.api.status import StatusRollout
+from chiasm_contract.conditions import Reason
 from chiasm_contract.traffic import WHOLE
 from chiasm_contract.weights import parse_weight
 
+from chiasm_operator.reconcile.analysis import Kind as Outcome
 from chiasm_operator.reconcile.analysis import Policy, Verdict, judge
 from chiasm_operator.reconcile.rollout.asked import Asked
 from chiasm_operator.reconcile.rollout.capacity import Pace, bearable, bears, need, replace
@@ -87,8 +89,15 @@ def _reached(seen: Seen, asked: Asked, stable: str) -> Reached:
         share=plan.share if plan else None,
         mirror=plan.mirror if plan else None,
         ready=seen.of(asked.target).ready,
-        look=lambda: judge(policy, seen.counts(asked.target), seen.counts(stable)),
+        look=lambda: _look(policy, asked, seen, stable),
     )
+
+
+def _look(policy: Policy, asked: Asked, seen: Seen, stable: str) -> Verdict:
+    if asked.replicas and not seen.of(asked.target).ready:
+        text = f"No pod of {asked.target} is ready to be compared."
+        return Verdict(Outcome.FAIL, Reason.NO_READY_PODS, text)
+    return judge(policy, seen.counts(asked.target), seen.counts(stable))
 
 
 def _must(asked: Asked, rolling: bool) -> int:

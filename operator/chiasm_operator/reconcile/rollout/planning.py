@@ -33,6 +33,7 @@ def planned(asked: Asked, seen: Seen, split: Split, address: dict[str, str]) -> 
         share=split.share,
         mirror=split.mirror if beside else 0,
         override=asked.override if beside else Override(),
+        divided_by=asked.divided_by,
         sticky=sticky.mode == "conversation",
         sticky_seconds=sticky.ttl_seconds,
         members=seen.of(split.stable).members if beside else (),
@@ -43,7 +44,10 @@ def planned(asked: Asked, seen: Seen, split: Split, address: dict[str, str]) -> 
     # Behind a plan that was lost, sidecars follow only one that is newer than what they know.
     known = [seen.rollout.epoch, *(report.epoch for report in seen.reports.values())]
     epoch = max(before.epoch if before else 0, *known) + 1
-    counts_on = before is not None and _pair(before) == _pair(plan) and before.share == plan.share
+    # A share that is lost for want of ready pods, and given again, is judged as one: else a canary
+    # that crashes as often as it comes up would begin anew each time, and never be found out.
+    same = before is not None and before.share in (plan.share, 0)
+    counts_on = before is not None and _pair(before) == _pair(plan) and (same or not plan.share)
     window = before.window if before and counts_on else epoch
     return plan.model_copy(update={"epoch": epoch, "window": window})
 

@@ -97,6 +97,9 @@ def _synced(
     kind, epoch = ConditionType.TRAFFIC_SYNCED, decision.plan.epoch
     synced = f"Every pod that clients reach follows plan {epoch}."
     before = next((item for item in previous if item.type == kind), None)
+    if not decision.lagging and not decision.routed:
+        text = f"Gateways do not follow plan {epoch} yet; condition RouteAccepted says why."
+        return Finding(kind, Truth.FALSE, Reason.ROUTE_NOT_FOLLOWED, text)
     silent = not any(pod in states for pod in decision.lagging)
     # Whoever followed this plan and only did not answer this time follows it still.
     if not decision.lagging or (silent and before is not None and before.message == synced):

@@ -12,6 +12,7 @@ from chiasm_contract.messages import PodState
 from chiasm_contract.traffic import Counts, TrafficPlan, TrafficReport
 from pydantic import BaseModel, ValidationError
 
+from chiasm_operator.reconcile import routing
 from chiasm_operator.reconcile.observed import Observed, is_ready, pods_of, revision_of
 from chiasm_operator.reconcile.ownership import Owner, owner
 from chiasm_operator.render import Target
@@ -56,23 +57,34 @@ class Seen:
     rollout: StatusRollout = field(default_factory=StatusRollout)
     standing: Mapping[str, Standing] = field(default_factory=dict)
     reports: Mapping[str, TrafficReport] = field(default_factory=dict)  # by pod
+    route_epoch: int | None = None  # the plan that Gateways follow, where they divide
 
     def of(self, revision: str | None) -> Standing:
         """The pods of a revision, which may have none."""
         return self.standing.get(revision or "", NOTHING)
 
     def acknowledged(self, *revisions: str | None) -> bool:
-        """Whether each pod of `revisions` that clients reach follows the plan as it is."""
-        return not self.lagging(*revisions)
+        """Whether each pod of `revisions` that clients reach follows the plan as it is, and so do
+        the Gateways where they divide."""
+        return not self.lagging(*revisions) and self.routed
+
+    @property
+    def routed(self) -> bool:
+        """Whether Gateways follow the plan, or do not divide."""
+        if self.route_epoch is None or self.plan is None:
+            return True
+        return self.route_epoch >= self.plan.epoch
 
     def lagging(self, *revisions: str | None) -> tuple[str, ...]:
-        """Names of the pods that do not yet."""
+        """Names of the pods that do not yet; where Gateways divide, clients reach the canary's."""
         if self.plan is None:
             return ()
         epoch, unknown = self.plan.epoch, TrafficReport()
+        if self.plan.divided_by == "gateway" and self.plan.canary is not None:
+            revisions = (*revisions, self.plan.canary.revision)
         return tuple(
             pod
-            for revision in revisions
+            for revision in dict.fromkeys(revisions)
             for pod in self.of(revision).entries
             if self.reports.get(pod, unknown).epoch < epoch
         )
@@ -128,6 +140,7 @@ def look(target: Target, observed: Observed) -> Seen:
             for revision in sorted(_revisions(target, observed))
         },
         reports={name: state.traffic for name, state in observed.states.items()},
+        route_epoch=routing.epoch(target, observed),
     )
 
 

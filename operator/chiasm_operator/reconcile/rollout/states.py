@@ -51,6 +51,8 @@ def _described(
         return "Shifting", f"Revision {gone} gives its traffic back before {canary} begins."
     if lagging or plan != seen.plan:
         return "Shifting", f"Waiting for sidecars to follow plan {plan.epoch}."
+    if not seen.routed:
+        return "Shifting", f"Waiting for Gateways to follow plan {plan.epoch}: see RouteAccepted."
     if plan.share == WHOLE:
         return "Promoting", f"Revision {canary} answers everything and takes over."
     return _between(asked, seen, rollout, plan)
@@ -82,7 +84,7 @@ def _aborted(
 ) -> tuple[RolloutState, str]:
     canary, why = rollout.aborted_revision or "", rollout.abort_message or ""
     text = f"Revision {canary} was aborted: {why}"
-    settled = plan == seen.plan and not lagging and not plan.share
+    settled = plan == seen.plan and not lagging and seen.routed and not plan.share
     if settled and not seen.of(canary).replicas:
         return "Aborted", text
     return "Aborting", text
