@@ -1,10 +1,11 @@
 """What becomes of foreign, damaged and outdated records: counted, beside the same without a guard.
 
 A real block service (a process, over its Unix socket) keeps records in its memory, on disk and in a
-real Valkey, or reads them by NIXL from the memory of a replica (another process), and a worker's
-real client and gate ask for them. Under each key that is asked for lies something else: the record
-of an engine, a reader or a prompt that differs in one thing, a damaged record, or one that is
-overtaken by a reload, a restart, another writer or another use of its slot.
+real Valkey, or reads them from the memory of a replica (another process; by NIXL with `--transport
+nixl`, where that is installed), and a worker's real client and gate ask for them. Under each key
+that is asked for lies something else: the record of an engine, a reader or a prompt that differs in
+one thing, a damaged record, or one that is overtaken by a reload, a restart, another writer or
+another use of its slot.
 
 Served means that the engine would read other bytes than computing the block anew gives. The same
 happens with a service and a gate that take everything: a fault that is not served even then is none
@@ -28,6 +29,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from chiasm_contract.tiers import PeerTransport
 from faults import replica, sidecar
 from faults.blocks import DONORS, Block, wanted
 from faults.damage import DAMAGES
@@ -78,7 +80,9 @@ class Case:
 
 
 @asynccontextmanager
-async def stages(folder: Path, valkey: Shared) -> AsyncIterator[list[tuple[str, Stage]]]:
+async def stages(
+    folder: Path, valkey: Shared, transport: PeerTransport
+) -> AsyncIterator[list[tuple[str, Stage]]]:
     """Each tier of each arm."""
     made: list[tuple[str, Stage]] = []
     processes: list[Told] = []
@@ -91,10 +95,8 @@ async def stages(folder: Path, valkey: Shared) -> AsyncIterator[list[tuple[str, 
     try:
         for arm in ARMS:
             (folder / arm).mkdir()
-            other = None
-            if "peer" in TIERS:
-                other = started(Replica(folder / arm, ADDRESSES[arm][1]))
-            sidecar = started(Sidecar(folder / arm, arm, valkey.port))
+            other = started(Replica(folder / arm, ADDRESSES[arm][1], transport))
+            sidecar = started(Sidecar(folder / arm, arm, valkey.port, transport))
             for tier in TIERS:
                 end = WorkerEnd(folder / arm / f"{tier}.sock", INCARNATION, arm == "guarded")
                 await end.connect()
@@ -153,11 +155,11 @@ def kinds() -> Iterator[tuple[str, str, str]]:
         yield from ((kind, tier, rows) for kind, (rows, *_) in table.items() for tier in tiers)
 
 
-async def measure(folder: Path, num_copies: int, only: str) -> list[Case]:
+async def measure(folder: Path, num_copies: int, only: str, transport: PeerTransport) -> list[Case]:
     """Every kind in its tiers, `num_copies` times."""
     cases = [Case(kind, tier, rows) for kind, tier, rows in kinds() if kind.startswith(only)]
     with shared_valkey() as valkey:
-        async with stages(folder, valkey) as made:
+        async with stages(folder, valkey, transport) as made:
             for number, case in enumerate(cases):
                 first = number * 2 * num_copies
                 numbers = range(first, first + 2 * num_copies)
@@ -217,26 +219,28 @@ def main() -> None:
     parser.add_argument("--replica", metavar="FOLDER", help=argparse.SUPPRESS)
     parser.add_argument("--address", help=argparse.SUPPRESS)
     parser.add_argument("--only", default="", help="kinds that begin so; publishes nothing")
+    parser.add_argument("--transport", choices=("stream", "nixl"), default="stream")
     parser.add_argument("--copies", type=int, default=16, help="of each kind in each tier")
     parser.add_argument(
         "--check", action="store_true", help="publish nothing; exit with 1 if anything was served"
     )
     options = parser.parse_args()
     if options.serve:
-        sidecar.run(Path(options.serve), options.arm, options.valkey)
+        sidecar.run(Path(options.serve), options.arm, options.valkey, options.transport)
         return
     if options.replica:
         place = sidecar.namespace()
-        asyncio.run(replica.serve(Path(options.replica), options.address, place))
+        asyncio.run(replica.serve(Path(options.replica), options.address, place, options.transport))
         return
     with tempfile.TemporaryDirectory(prefix="chiasm-bench-") as name:
-        cases = asyncio.run(measure(Path(name), options.copies, options.only))
+        cases = asyncio.run(measure(Path(name), options.copies, options.only, options.transport))
     show(cases)
     figures = {
         **figures_of(cases),
         "num_copies": options.copies,
         "num_cases": len(cases),
         "tiers": TIERS,
+        "transport": options.transport,
     }
     if options.check or options.only:
         print({name: value for name, value in figures.items() if name != "kinds"})

@@ -3,20 +3,23 @@
 Two processes on this machine: a replica with records in its host tier, and one that reads them
 through its peer tier, window by window as a FETCH does. In turn with that, in the same run:
 
-    restore   look-up, one-sided read by NIXL over UCX's TCP, both ends, checksum, verdict
+    stream    look-up, bytes with a tag on the same connection, both ends, checksum, verdict
+    nixl      the same, but a one-sided read by NIXL over UCX's TCP; where it is installed
     link      a plain TCP stream of as many bytes between the same two processes, into one buffer
     copy      as many bytes from memory to memory, and judged
     local     the same records through the reader's own host tier, judged
 
-Ratios are medians of rounds, each against the same round's other reading. On one machine both ends
-of the link share its cores, which no pair of nodes does. Nothing here is RDMA.
+Ratios are medians of rounds, of stream and of nixl, each against the same round's other reading. On
+one machine both ends of the link share its cores, which no pair of nodes does. No RDMA is here.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import functools
 import hashlib
+import importlib.util
 import logging
 import os
 import socket
@@ -42,17 +45,22 @@ from chiasm_contract.block_record import (
 )
 from chiasm_contract.block_wire import Tier as Place
 from chiasm_contract.tiers import PeerTier as PeerSettings
+from chiasm_contract.tiers import PeerTransport
 from chiasm_sidecar.kv.meters import Meters
 from chiasm_sidecar.kv.namespaces import Namespace, Registry
 from chiasm_sidecar.kv.peers.tier import PeerTier
 from chiasm_sidecar.kv.store import BlockStore
 from chiasm_sidecar.kv.tiers.arena import ArenaTier, Region
+from chiasm_sidecar.kv.tiers.base import Tier
 from chiasm_sidecar.kv.tiers.level import Level
 from chiasm_sidecar.metrics import Metrics
 from reporting import publish
 
 OWN, OTHER = "127.0.0.9", "127.0.0.2"
-PORT, STREAM_PORT = 19300, 19301
+PORTS = {"stream": 19300, "nixl": 19302}
+LINK_PORT = 19301
+INSTALLED = importlib.util.find_spec("nixl_cu12") is not None
+TRANSPORTS: tuple[PeerTransport, ...] = ("stream", "nixl") if INSTALLED else ("stream",)
 SCOPE = hashlib.sha256(b"bench").digest()[:16]
 REPR_FP = hashlib.sha256(b"repr").digest()
 WINDOW_BYTES = 8 * 2**20
@@ -77,17 +85,19 @@ def record(number: int, payload_bytes: int) -> bytes:
     return encode_header(head) + data + padding + encode_trailer(head)
 
 
-def peers(folder: Path, own: str, others: Sequence[str]) -> PeerSettings:
-    return PeerSettings(
+def peers(folder: Path, own: str, others: Sequence[str], transport: PeerTransport) -> PeerSettings:
+    settings = PeerSettings(
         hosts=tuple(others),
-        port=PORT,
-        data_port=0,
+        port=PORTS[transport],
         listen_host=own,
-        interface="lo",
+        transport=transport,
         secret_path=folder / "secret",
         timeout_seconds=TIMEOUT_SECONDS,
         refresh_seconds=3600,
     )
+    if transport == "nixl":
+        return settings.model_copy(update={"data_port": 0, "interface": "lo"})
+    return settings
 
 
 async def fill(arena: ArenaTier, count: int, payload_bytes: int) -> None:
@@ -101,16 +111,19 @@ async def serve(folder: Path, count: int, payload_bytes: int) -> None:
     """The other replica: its records, and a stream of as many bytes as it is asked for."""
     arena = ArenaTier(Region(2 * count * record_bytes(payload_bytes)), 1.0)
     await fill(arena, count, payload_bytes)
-    tier = PeerTier(peers(folder, OTHER, [OTHER]), arena, Meters(Metrics("bench")))
-    await tier.open()
+    meters = Meters(Metrics("bench"))
+    tiers = [PeerTier(peers(folder, OTHER, [OTHER], each), arena, meters) for each in TRANSPORTS]
+    for tier in tiers:
+        await tier.open()
     print("ready", flush=True)
-    await asyncio.to_thread(stream, WINDOW_BYTES)
-    await tier.close()
+    await asyncio.to_thread(send, WINDOW_BYTES)
+    for tier in tiers:
+        await tier.close()
 
 
-def stream(chunk_bytes: int) -> None:
+def send(chunk_bytes: int) -> None:
     chunk = bytes(os.urandom(chunk_bytes))
-    with socket.create_server((OTHER, STREAM_PORT)) as server:
+    with socket.create_server((OTHER, LINK_PORT)) as server:
         connection, _ = server.accept()
         with connection:
             while wanted := connection.recv(8, socket.MSG_WAITALL):
@@ -130,39 +143,38 @@ class Reader:
         self.window = max(1, WINDOW_BYTES // self.size)
         self.full = ArenaTier(Region(2 * count * self.size), 1.0)
         self._meters = Meters(Metrics("bench"))
-        self.tier = PeerTier(
-            peers(folder, OWN, [OTHER]), ArenaTier(Region(2**21), 1.0), self._meters
-        )
+        self.tiers = {
+            each: PeerTier(
+                peers(folder, OWN, [OTHER], each), ArenaTier(Region(2**21), 1.0), self._meters
+            )
+            for each in TRANSPORTS
+        }
         self._buffer = bytearray(WINDOW_BYTES)
+        tiers: dict[str, Tier] = {"local": self.full}
+        tiers |= {str(name): tier for name, tier in self.tiers.items()}
         self._stores = {
-            place: BlockStore([Level(tier, self._meters, time.monotonic)], Registry(), self._meters)
-            for place, tier in ((Place.PEER, self.tier), (Place.HOST, self.full))
+            name: BlockStore([Level(tier, self._meters, time.monotonic)], Registry(), self._meters)
+            for name, tier in tiers.items()
         }
 
     @property
     def num_bytes(self) -> int:
         return len(self.keys) * self.size
 
-    async def read(self, place: Place) -> None:
-        store = self._stores[place]
+    async def read(self, name: str) -> None:
+        store, place = self._stores[name], Place.HOST if name == "local" else Place.PEER
         for start in range(0, len(self.keys), self.window):
             keys = self.keys[start : start + self.window]
             deadline = time.monotonic() + TIMEOUT_SECONDS
             reading = await store.read(self.namespace, keys, deadline, TIMEOUT_SECONDS)
             if reading.verdicts != [USE] * len(keys) or set(reading.places) != {place}:
-                raise RuntimeError(f"{place.name}: {reading.verdicts}")
-
-    async def restore(self) -> None:
-        await self.read(Place.PEER)
-
-    async def local(self) -> None:
-        await self.read(Place.HOST)
+                raise RuntimeError(f"{name}: {reading.verdicts}")
 
     async def link(self) -> None:
         await asyncio.to_thread(self._receive)
 
     def connect(self) -> None:
-        self._socket = socket.create_connection((OTHER, STREAM_PORT))
+        self._socket = socket.create_connection((OTHER, LINK_PORT))
 
     def _receive(self) -> None:
         self._socket.sendall(self.num_bytes.to_bytes(8, "little"))
@@ -185,9 +197,9 @@ class Reader:
 async def measure(reader: Reader, rounds: int) -> dict[str, list[float]]:
     """Seconds of each way, in turn."""
     ways: dict[str, Callable[[], Awaitable[None]]] = {
-        "restore": reader.restore,
+        **{each: functools.partial(reader.read, each) for each in TRANSPORTS},
         "link": reader.link,
-        "local": reader.local,
+        "local": functools.partial(reader.read, "local"),
         "copy": reader.copy,
     }
     seconds: dict[str, list[float]] = {name: [] for name in ways}
@@ -210,11 +222,13 @@ async def run(folder: Path, count: int, payload_bytes: int, rounds: int) -> dict
             raise RuntimeError("The other replica did not start.")
         reader = Reader(folder, count, payload_bytes)
         await fill(reader.full, count, payload_bytes)
-        await reader.tier.open()
+        for tier in reader.tiers.values():
+            await tier.open()
         reader.connect()
         seconds = await measure(reader, rounds)
         reader.close()
-        await reader.tier.close()
+        for tier in reader.tiers.values():
+            await tier.close()
     finally:
         process.kill()
         await process.wait()
@@ -223,11 +237,12 @@ async def run(folder: Path, count: int, payload_bytes: int, rounds: int) -> dict
         for name, each in seconds.items()
     }
     ratios = {
-        f"vs_{name}": round(
-            statistics.median(b / a for a, b in zip(seconds["restore"], each, strict=True)), 3
+        f"{ours}_vs_{name}": round(
+            statistics.median(b / a for a, b in zip(seconds[ours], each, strict=True)), 3
         )
+        for ours in TRANSPORTS
         for name, each in seconds.items()
-        if name != "restore"
+        if name not in TRANSPORTS
     }
     return {"payload_bytes": payload_bytes, "num_records": count, **rates, **ratios}
 

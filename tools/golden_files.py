@@ -9,7 +9,7 @@ import yaml
 from chiasm_operator.render import Target, children
 from chiasm_operator.resource import Images, from_manifest, parse_spec
 
-EXAMPLES = ("minimal", "complete", "claim", "autoscaled")
+EXAMPLES = ("minimal", "complete", "claim", "autoscaled", "sharing")
 IMAGES = Images("example.com/worker:1", "example.com/sidecar:1", "example.com/sidecar-peers:1")
 IDENTITY = {"namespace": "vision", "uid": "11111111-2222-3333-4444-555555555555"}
 

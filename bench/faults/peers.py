@@ -1,4 +1,4 @@
-"""Another replica's memory, read one-sidedly: what changes there between look-up and read."""
+"""Another replica's memory: what changes there between look-up and read, and while it is read."""
 
 from __future__ import annotations
 

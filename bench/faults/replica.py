@@ -10,6 +10,7 @@ from pathlib import Path
 
 from chiasm_contract.block_record import Header, RecordKind
 from chiasm_contract.tiers import PeerTier as PeerSettings
+from chiasm_contract.tiers import PeerTransport
 from chiasm_sidecar.kv.meters import Meters
 from chiasm_sidecar.kv.namespaces import Namespace
 from chiasm_sidecar.kv.peers.tier import PeerTier
@@ -23,20 +24,22 @@ _LEAD_BYTES = 64  # of a slot, before its record
 _REGION_BYTES = 2**22
 
 
-def peers(folder: Path, own: str, other: str) -> PeerSettings:
+def peers(folder: Path, own: str, other: str, transport: PeerTransport) -> PeerSettings:
     secret = folder / "secret"
     if not secret.exists():
         secret.write_bytes(b"0123456789abcdef0123456789abcdef")
-    return PeerSettings(
+    settings = PeerSettings(
         hosts=(other,),
         port=PORT,
-        data_port=0,
         listen_host=own,
-        interface="lo",
+        transport=transport,
         secret_path=secret,
         timeout_seconds=15,
         refresh_seconds=3600,
     )
+    if transport == "nixl":
+        return settings.model_copy(update={"data_port": 0, "interface": "lo"})
+    return settings
 
 
 class Memory(ArenaTier):
@@ -91,10 +94,10 @@ class Memory(ArenaTier):
                     await asyncio.sleep(0)
 
 
-async def serve(folder: Path, address: str, namespace: Namespace) -> None:
+async def serve(folder: Path, address: str, namespace: Namespace, transport: PeerTransport) -> None:
     """Until standard input ends."""
     memory = Memory(namespace)
-    tier = PeerTier(peers(folder, address, address), memory, Meters(Metrics("bench")))
+    tier = PeerTier(peers(folder, address, address, transport), memory, Meters(Metrics("bench")))
     await tier.open()
     print("listening", flush=True)
     while line := await asyncio.to_thread(sys.stdin.readline):
@@ -106,5 +109,5 @@ async def serve(folder: Path, address: str, namespace: Namespace) -> None:
 class Replica(Told):
     """The process."""
 
-    def __init__(self, folder: Path, address: str) -> None:
-        super().__init__("--replica", folder, "--address", address)
+    def __init__(self, folder: Path, address: str, transport: PeerTransport) -> None:
+        super().__init__("--replica", folder, "--address", address, "--transport", transport)

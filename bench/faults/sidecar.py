@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib.util
 import json
 import sys
 from pathlib import Path
@@ -16,10 +15,10 @@ from typing import Any
 import uvloop
 from chiasm_contract.block_guard import USE
 from chiasm_contract.block_record import Header, RecordKind, record_bytes
-from chiasm_contract.tiers import BlockTiers
+from chiasm_contract.tiers import BlockTiers, PeerTransport
 from chiasm_sidecar.kv import assembly, service
 from chiasm_sidecar.kv.namespaces import Namespace, Release
-from chiasm_sidecar.kv.peers import asking, wire
+from chiasm_sidecar.kv.peers import landing, wire
 from chiasm_sidecar.kv.peers.asking import Peer
 from chiasm_sidecar.kv.peers.tier import PeerTier
 from chiasm_sidecar.kv.store import BlockStore
@@ -32,8 +31,7 @@ from faults.process import Told
 from faults.replica import peers
 
 OWN_TIERS = ("host", "disk", "valkey")
-PEERS_INSTALLED = importlib.util.find_spec("nixl_cu12") is not None
-TIERS = (*OWN_TIERS, "peer") if PEERS_INSTALLED else OWN_TIERS
+TIERS = (*OWN_TIERS, "peer")
 INCARNATION = "bench"
 # Of the asking process and of the replica, in each arm.
 ADDRESSES = {
@@ -56,7 +54,9 @@ def namespace() -> Namespace:
     return release.namespace(bytes.fromhex(wanted(0).scope_fp))
 
 
-def settings(folder: Path, tier: str, valkey_port: int, arm: str) -> BlockTiers:
+def settings(
+    folder: Path, tier: str, valkey_port: int, arm: str, transport: PeerTransport
+) -> BlockTiers:
     given: dict[str, Any] = {
         "host": {"host_bytes": 2**26},
         "disk": {"disk": {"path": folder / "blocks", "max_bytes": 2**26}},
@@ -65,7 +65,7 @@ def settings(folder: Path, tier: str, valkey_port: int, arm: str) -> BlockTiers:
                 "host": "127.0.0.1", "port": valkey_port, "key_prefix": arm, "timeout_seconds": 10,
             }
         },
-        "peer": {"host_bytes": 2**22, "peers": peers(folder, *ADDRESSES[arm])},
+        "peer": {"host_bytes": 2**22, "peers": peers(folder, *ADDRESSES[arm], transport)},
     }  # fmt: skip
     return BlockTiers(
         socket_path=folder / f"{tier}.sock",
@@ -82,7 +82,7 @@ def stand_open() -> None:
     vars(service)["refusal"] = lambda _, admitted, __: admitted
     nobody = property(lambda _: None, lambda *_: None)
     service.BlockService._served = nobody  # type: ignore[assignment]
-    vars(asking)["record_in"] = lambda slot, _: bytes(slot[64:-64])
+    vars(landing)["record_in"] = lambda slot, _: bytes(slot[64:-64])
 
 
 class Serving:
@@ -180,7 +180,7 @@ class Serving:
                 return
 
 
-async def serve(folder: Path, arm: str, valkey_port: int) -> None:
+async def serve(folder: Path, arm: str, valkey_port: int, transport: PeerTransport) -> None:
     """Until standard input ends."""
     if arm == "unguarded":
         stand_open()
@@ -189,15 +189,14 @@ async def serve(folder: Path, arm: str, valkey_port: int) -> None:
     async with contextlib.AsyncExitStack() as stack:
         for tier in TIERS:
             started = assembly.block_service(
-                settings(folder, tier, valkey_port, arm),
+                settings(folder, tier, valkey_port, arm, transport),
                 lambda: serving.said,
                 Metrics("bench"),
                 print,
             )
             serving.stores[tier] = await stack.enter_async_context(started)
             serving.hold_back(serving.stores[tier])
-        if "peer" in TIERS:
-            await serving.opened()
+        await serving.opened()
         reader = asyncio.StreamReader(limit=2**24)
         protocol = asyncio.StreamReaderProtocol(reader)
         await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, sys.stdin)
@@ -210,11 +209,13 @@ async def serve(folder: Path, arm: str, valkey_port: int) -> None:
 class Sidecar(Told):
     """The process."""
 
-    def __init__(self, folder: Path, arm: str, valkey_port: int) -> None:
-        super().__init__("--serve", folder, "--arm", arm, "--valkey", valkey_port)
+    def __init__(self, folder: Path, arm: str, valkey_port: int, transport: PeerTransport) -> None:
+        super().__init__(
+            "--serve", folder, "--arm", arm, "--valkey", valkey_port, "--transport", transport
+        )
         self.folder = folder
 
 
-def run(folder: Path, arm: str, valkey_port: int) -> None:
+def run(folder: Path, arm: str, valkey_port: int, transport: PeerTransport) -> None:
     """The process's own side."""
-    uvloop.run(serve(folder, arm, valkey_port))
+    uvloop.run(serve(folder, arm, valkey_port, transport))

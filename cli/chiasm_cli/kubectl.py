@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,6 +40,15 @@ class Kubectl:
     def merge(self, kind: str, name: str, patch: Mapping[str, Any]) -> None:
         """Change an object."""
         words = ("patch", kind, name, "--type=merge", f"--patch={json.dumps(patch)}")
+        self._run(*self._scope(), *words)
+
+    def annotate(self, kind: str, name: str, key: str, value: str) -> None:
+        """Set one annotation of an object."""
+        self._run(*self._scope(), "annotate", kind, name, f"{key}={value}", "--overwrite")
+
+    def change(self, kind: str, name: str, patch: Sequence[Mapping[str, Any]]) -> None:
+        """Change an object by a JSON patch, in which a test may name what must not be changed."""
+        words = ("patch", kind, name, "--type=json", f"--patch={json.dumps(patch)}")
         self._run(*self._scope(), *words)
 
     def _context(self) -> tuple[str, ...]:

@@ -11,10 +11,10 @@ import typer
 from chiasm_contract.config import CompressionMethod, CompressionRatio, Detail, DeviceKind, Dtype
 
 from chiasm_cli import ask as asking
-from chiasm_cli import fingerprint, namespaces
+from chiasm_cli import fingerprint, namespaces, rollout
 from chiasm_cli import serve as serving
 from chiasm_cli.errors import CliError
-from chiasm_cli.parts import load
+from chiasm_cli.parts import leave_when_told, load
 
 DEFAULT_URL = "http://127.0.0.1:8000"
 
@@ -32,6 +32,7 @@ app.add_typer(worker_app, name="worker")
 app.add_typer(sidecar_app, name="sidecar")
 app.add_typer(operator_app, name="operator")
 app.add_typer(fingerprint.app, name="fingerprint")
+app.add_typer(rollout.app, name="rollout")
 app.add_typer(namespaces.app, name="namespaces")
 
 ConfigOption = Annotated[Path, typer.Option("--config", help="The file that the operator wrote.")]
@@ -126,18 +127,21 @@ def ask(
 @worker_app.command("run")
 def run_worker(config: ConfigOption) -> None:
     """Run the engine."""
+    leave_when_told()
     load("worker", "main", "worker run").run(config)
 
 
 @sidecar_app.command("run")
 def run_sidecar(config: ConfigOption) -> None:
     """Run the front door."""
+    leave_when_told()
     load("sidecar", "main", "sidecar run").run(config)
 
 
 @operator_app.command("run")
 def run_operator() -> None:
     """Run the operator."""
+    leave_when_told()
     load("operator", "main", "operator run").run()
 
 

@@ -3,9 +3,23 @@
 from __future__ import annotations
 
 import importlib
-from types import ModuleType
+import signal
+from types import FrameType, ModuleType
 
 from chiasm_cli.errors import CliError
+
+
+def leave_when_told() -> None:
+    """End at SIGTERM from now on, until the part that starts says what to do instead.
+
+    A container's first process hears no signal that it has no handler for: told to stop while it
+    still imports its libraries, it would stay for the pod's whole grace period.
+    """
+    signal.signal(signal.SIGTERM, _leave)
+
+
+def _leave(_: int, __: FrameType | None) -> None:
+    raise SystemExit(0)
 
 
 def load(part: str, module: str, command: str) -> ModuleType:

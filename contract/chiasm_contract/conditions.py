@@ -22,7 +22,12 @@ class ConditionType(StrEnum):
     DEGRADED = "Degraded"
     IDENTITY_VERIFIED = "IdentityVerified"
     AUTOSCALED = "Autoscaled"
+    PAUSED = "Paused"
+    ROLLOUT_HEALTHY = "RolloutHealthy"
+    TRAFFIC_SYNCED = "TrafficSynced"
+    ANALYSIS_HEALTHY = "AnalysisHealthy"
     TIERS_USABLE = "TiersUsable"
+    ROUTE_ACCEPTED = "RouteAccepted"
 
 
 class Phase(StrEnum):
@@ -46,12 +51,33 @@ class Reason(StrEnum):
     NAMESPACE_OPEN = "NamespaceOpen"
     SCALED_TO_ZERO = "ScaledToZero"
     AUTOSCALER_ACTIVE = "AutoscalerActive"
+    NOT_PAUSED = "NotPaused"
+    NO_CANARY = "NoCanary"
+    PLAN_ACKNOWLEDGED = "PlanAcknowledged"
+    NO_ANALYSIS = "NoAnalysis"
+    ROUTE_FOLLOWED = "RouteFollowed"
     # Under way
     ROLLOUT_IN_PROGRESS = "RolloutInProgress"
     WAITING_FOR_CLEANUP = "WaitingForCleanup"
     REPLICAS_NOT_READY = "ReplicasNotReady"
     NO_READY_PODS = "NoReadyPods"
     NOT_REPORTED = "NotReported"
+    PLAN_NOT_ACKNOWLEDGED = "PlanNotAcknowledged"
+    ROUTE_NOT_FOLLOWED = "RouteNotFollowed"
+    CANARY_PAUSE_STEP = "CanaryPauseStep"
+    PAUSED_BY_ACTION = "PausedByAction"
+    PAUSED_BY_SPEC = "PausedBySpec"
+    MANUAL_WEIGHT = "ManualWeight"
+    ANALYSIS_RUNNING = "AnalysisRunning"
+    # Told in events only
+    TRAFFIC_WEIGHT_UPDATED = "TrafficWeightUpdated"
+    ROLLOUT_STEP_COMPLETED = "RolloutStepCompleted"
+    ROLLOUT_PAUSED = "RolloutPaused"
+    ROLLOUT_RESUMED = "RolloutResumed"
+    ROLLOUT_PROMOTED = "RolloutPromoted"
+    ROLLOUT_RETRIED = "RolloutRetried"
+    MANUAL_WEIGHT_ANNOTATION_REMOVED = "ManualWeightAnnotationRemoved"
+    ACTION_IGNORED = "ActionIgnored"
     # Something is wrong
     INVALID_SPEC = "InvalidSpec"
     NAME_TAKEN = "NameTaken"
@@ -86,6 +112,23 @@ class Reason(StrEnum):
     QUOTA_EXCEEDED = "QuotaExceeded"
     SERVED_NAMESPACE_RETIRED = "ServedNamespaceRetired"
     PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"
+    ROLLOUT_ABORTED = "RolloutAborted"
+    INVALID_ANNOTATION = "InvalidAnnotation"
+    STABLE_CAPACITY = "StableCapacity"
+    ANALYSIS_INCONCLUSIVE = "AnalysisInconclusive"
+    PLAN_REFUSED = "PlanRefused"
+    ROUTE_REFUSED = "RouteRefused"
+    GATEWAY_API_NOT_INSTALLED = "GatewayApiNotInstalled"
+    # What a comparison of both revisions found
+    NOT_WORSE = "NotWorse"
+    NO_DATA = "NoData"
+    TOO_FEW_SAMPLES = "TooFewSamples"
+    ERROR_RATE = "ErrorRate"
+    SLOW_FIRST_TOKEN = "SlowFirstToken"  # noqa: S105 - a word, not a secret
+    SLOW_TOKENS = "SlowTokens"
+    OUTPUT_LENGTH = "OutputLength"
+    GUARD_REJECTS = "GuardRejects"
+    DISAGREEMENT = "Disagreement"
 
 
 class Truth(StrEnum):

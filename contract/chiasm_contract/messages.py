@@ -243,8 +243,8 @@ class PodState(_Message):
     """GET /state of a sidecar: what the operator reads on each pod.
 
     Attributes:
-        tier_faults: a sentence for each memory tier that was configured and could not be opened;
-            the pod serves without it until its sidecar starts anew.
+        tier_faults: a sentence for each memory tier that was configured and cannot be opened; the
+            pod serves without it, and tries again.
     """
 
     ready: bool

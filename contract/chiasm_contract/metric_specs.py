@@ -226,8 +226,9 @@ SIDECAR_SPECS: tuple[MetricSpec, ...] = (
     ),
     MetricSpec(
         "chiasm_kv_peers_fenced", "gauge", "boolean", "sidecar",
-        "1 when the kernel drops what strangers send to the port that memory is read through, 0 "
-        "when only a NetworkPolicy does.",
+        "1 when nobody without the secret reaches the memory that replicas read: with transport "
+        "stream, and with nixl where the kernel drops what strangers send to its port; 0 when only "
+        "a NetworkPolicy keeps them from it, and without peers.",
     ),
     MetricSpec(
         "chiasm_kv_peer_failures_total", "counter", "calls", "sidecar",
@@ -241,7 +242,7 @@ SIDECAR_SPECS: tuple[MetricSpec, ...] = (
     MetricSpec(
         "chiasm_kv_peers_refused_total", "counter", "connections", "sidecar",
         "Connections to the port for replicas that were not served; denied: without the secret, "
-        "silent: without a question, busy: too many.",
+        "silent: without a question, slow: without taking the answer, busy: too many.",
         {"reason": PEER_REFUSALS},
     ),
     MetricSpec(

@@ -28,9 +28,9 @@ KNOWN = (
     names.ANNOTATION_RESTARTED_AT,
 )
 
-_MAX_LENGTH = 256
-_TOKEN = re.compile(r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")  # RFC 9110: names of headers and cookies
-_VISIBLE = re.compile(r"^[\x21-\x7e]+$")
+# RFC 9110: names of headers and cookies, and what a header may hold.
+_TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
+_VISIBLE = re.compile(r"[!-~]{1,128}")
 # Headers that mean something else already, so that a value in them is no wish for a revision.
 _TAKEN_HEADERS = frozenset(
     {
@@ -59,41 +59,58 @@ def manual_weight(annotations: Mapping[str, str]) -> int | None:
     try:
         return parse_weight(text)
     except ValueError as error:
-        raise ValueError(f"{text!r} is no weight; allowed are {ALLOWED}, and {AUTO}.") from error
+        raise ValueError(
+            f"{text[:64]!r} is no weight; allowed are {ALLOWED}, and {AUTO}."
+        ) from error
 
 
-def action(annotations: Mapping[str, str]) -> str | None:
-    """The word of `rollout-action`.
+@dataclass(frozen=True)
+class Action:
+    """A rollout-action; `revision` is empty when none was named."""
+
+    value: str
+    verb: str
+    revision: str
+
+
+def action(annotations: Mapping[str, str]) -> Action | None:
+    """What `rollout-action` asks for.
 
     Raises: ValueError naming the value and what is allowed.
     """
     text = annotations.get(names.ANNOTATION_ROLLOUT_ACTION)
-    if text is not None and text not in ACTIONS:
-        raise ValueError(f"{text!r} is no action; allowed are {', '.join(ACTIONS)}.")
-    return text
+    if text is None:
+        return None
+    verb, _, revision = text.partition(":")
+    if verb not in ACTIONS:
+        raise ValueError(
+            f"{text!r} is no action; allowed are {', '.join(ACTIONS)}, each also with :REVISION "
+            "behind it."
+        )
+    return Action(text, verb, revision)
 
 
 def override(annotations: Mapping[str, str]) -> Override:
-    """The header and the cookie by which clients choose.
-
-    Raises: ValueError naming the first annotation that is wrong and what is allowed.
-    """
-    for fault in _override_faults(annotations):
-        raise ValueError(f"{fault.annotation}: {fault.message}")
+    """The header and the cookie by which clients choose, as far as they can be followed."""
+    wrong = {fault.annotation for fault in _override_faults(annotations)}
+    fields = {
+        "header": names.ANNOTATION_CANARY_BY_HEADER,
+        "header_value": names.ANNOTATION_CANARY_BY_HEADER_VALUE,
+        "cookie": names.ANNOTATION_CANARY_BY_COOKIE,
+    }
     return Override(
-        header=annotations.get(names.ANNOTATION_CANARY_BY_HEADER),
-        header_value=annotations.get(names.ANNOTATION_CANARY_BY_HEADER_VALUE),
-        cookie=annotations.get(names.ANNOTATION_CANARY_BY_COOKIE),
+        **{name: annotations.get(key) for name, key in fields.items() if key not in wrong}
     )
 
 
 def faults(annotations: Mapping[str, str]) -> tuple[AnnotationFault, ...]:
     """Everything that is wrong with a resource's annotations of ours; others are not looked at."""
-    return (
-        *_unknown(annotations),
-        *_unreadable(annotations),
-        *_override_faults(annotations),
-    )
+    return (*_unknown(annotations), *unreadable(annotations))
+
+
+def unreadable(annotations: Mapping[str, str]) -> tuple[AnnotationFault, ...]:
+    """What is wrong with those that are read."""
+    return (*_unparsed(annotations), *_override_faults(annotations))
 
 
 def _unknown(annotations: Mapping[str, str]) -> Iterator[AnnotationFault]:
@@ -106,7 +123,7 @@ def _unknown(annotations: Mapping[str, str]) -> Iterator[AnnotationFault]:
             )
 
 
-def _unreadable(annotations: Mapping[str, str]) -> Iterator[AnnotationFault]:
+def _unparsed(annotations: Mapping[str, str]) -> Iterator[AnnotationFault]:
     for name, read in (
         (names.ANNOTATION_CANARY_WEIGHT, manual_weight),
         (names.ANNOTATION_ROLLOUT_ACTION, action),
@@ -121,11 +138,11 @@ def _override_faults(annotations: Mapping[str, str]) -> Iterator[AnnotationFault
     header = annotations.get(names.ANNOTATION_CANARY_BY_HEADER)
     value = annotations.get(names.ANNOTATION_CANARY_BY_HEADER_VALUE)
     cookie = annotations.get(names.ANNOTATION_CANARY_BY_COOKIE)
-    form = "letters, digits and any of !#$%&'*+-.^_`|~"
+    form = "up to 128 letters, digits and any of !#$%&'*+-.^_`|~"
     if header is not None:
         name = names.ANNOTATION_CANARY_BY_HEADER
         if not _fits(_TOKEN, header):
-            yield AnnotationFault(name, f"{header!r} is no header's name; it has {form}.")
+            yield AnnotationFault(name, f"{header!r} is not the name of an HTTP header: {form}.")
         elif header.lower() in _TAKEN_HEADERS:
             yield AnnotationFault(
                 name, f"{header!r} has a meaning of its own; take another, such as x-canary."
@@ -133,16 +150,19 @@ def _override_faults(annotations: Mapping[str, str]) -> Iterator[AnnotationFault
     if value is not None:
         name = names.ANNOTATION_CANARY_BY_HEADER_VALUE
         if header is None:
-            yield AnnotationFault(name, f"Needs {names.ANNOTATION_CANARY_BY_HEADER} beside it.")
+            yield AnnotationFault(
+                name, f"{value!r} is allowed only beside {names.ANNOTATION_CANARY_BY_HEADER}."
+            )
         if not _fits(_VISIBLE, value):
             yield AnnotationFault(
-                name, f"{value!r} cannot be a header's value: visible ASCII without blanks."
+                name,
+                f"{value!r} is no header's value; allowed are up to 128 visible ASCII characters.",
             )
     if cookie is not None and not _fits(_TOKEN, cookie):
         yield AnnotationFault(
-            names.ANNOTATION_CANARY_BY_COOKIE, f"{cookie!r} is no cookie's name; it has {form}."
+            names.ANNOTATION_CANARY_BY_COOKIE, f"{cookie!r} is not the name of a cookie: {form}."
         )
 
 
 def _fits(pattern: re.Pattern[str], text: str) -> bool:
-    return len(text) <= _MAX_LENGTH and pattern.fullmatch(text) is not None
+    return pattern.fullmatch(text) is not None

@@ -72,6 +72,9 @@ class ValkeyTier(_Frozen):
         return self
 
 
+PeerTransport = Literal["stream", "nixl"]
+
+
 class PeerTier(_Frozen):
     """The host memory of other replicas, and ours for them."""
 
@@ -85,11 +88,16 @@ class PeerTier(_Frozen):
         default=names.PEER_DATA_PORT,
         ge=0,
         le=65535,
-        description="Where the transport reads them; 0: any.",
+        description="Where NIXL reads them; 0: any.",
     )
     listen_host: str | None = Field(default=None, description="None: every address.")
     interface: str | None = Field(
-        default=None, description="Network interface; None: that of the default route."
+        default=None, description="NIXL's network interface; None: that of the default route."
+    )
+    transport: PeerTransport = Field(
+        default="stream",
+        description="stream: records come on the connection of `port`; nixl: they are read through "
+        "`data_port`.",
     )
     secret_path: Path = Field(
         description="A file of 32 or more bytes that all replicas share, read anew for each "
@@ -104,6 +112,13 @@ class PeerTier(_Frozen):
     refresh_seconds: float = Field(
         default=5.0, gt=0, le=3600, description="How often the names are resolved anew."
     )
+
+    @model_validator(mode="after")
+    def _nothing_is_ignored(self) -> Self:
+        of_nixl = self.data_port != names.PEER_DATA_PORT or self.interface is not None
+        if of_nixl and self.transport != "nixl":
+            raise ValueError("data_port and interface are of no use without transport: nixl")
+        return self
 
 
 class BlockTiers(_Frozen):

@@ -71,6 +71,11 @@ class TrafficPlan(_Message):
         "compared",
     )
     override: Override = Override()
+    divided_by: Literal["gateway"] | None = Field(
+        default=None,
+        description="gateway: each sidecar answers what reaches it, the share is the gateway's to "
+        "keep. None: the sidecars divide",
+    )
     sticky: bool = Field(default=True, description="A conversation stays with its revision")
     sticky_seconds: int = Field(default=3600, ge=1, description="After its last turn")
     members: tuple[str, ...] = Field(

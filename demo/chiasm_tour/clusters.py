@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 from chiasm_tour.console import TourError
@@ -88,6 +89,10 @@ class LocalCluster:
     def helm(self, *arguments: str) -> str:
         """Run helm against it."""
         return run(self._command("helm", "--name", self.name, "--", *arguments))
+
+    def kubeconfig(self) -> Path:
+        """What a kubectl of the user's needs to reach it."""
+        return Path(run(self._command("kubeconfig", "--name", self.name)).strip())
 
     def chart_values(self) -> list[str]:
         """Name the images by digest, so that new ones roll out and equal ones change nothing."""

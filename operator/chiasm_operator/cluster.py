@@ -51,6 +51,7 @@ CHILD_KINDS = (
     Kind("ServiceAccount", "v1", "serviceaccounts"),
     Kind("ConfigMap", "v1", "configmaps"),
     Kind("Service", "v1", "services"),
+    Kind("ControllerRevision", "apps/v1", "controllerrevisions"),
     Kind("Deployment", "apps/v1", "deployments"),
     Kind("PodDisruptionBudget", "policy/v1", "poddisruptionbudgets"),
     Kind("NetworkPolicy", "networking.k8s.io/v1", "networkpolicies"),
@@ -61,13 +62,20 @@ AUTOSCALER_KINDS = (
     Kind("HorizontalPodAutoscaler", "autoscaling/v2", "horizontalpodautoscalers"),
     Kind("ScaledObject", "keda.sh/v1alpha1", "scaledobjects", optional=True),
 )
-# Of the others there is always one, and it goes with its owner; of Services that without peers.
+# Not watched either: what a Gateway says of it is read with the rest, and soon as long as somebody
+# waits for it.
+ROUTE = Kind("HTTPRoute", "gateway.networking.k8s.io/v1", "httproutes", optional=True)
+UNWATCHED_KINDS = (*AUTOSCALER_KINDS, ROUTE)
+# Of the others there is always one, and it goes with its owner.
 PRUNED_KINDS = frozenset(
-    {"ConfigMap", "PodDisruptionBudget", "Service", *(kind.kind for kind in AUTOSCALER_KINDS)}
+    {
+        *("ConfigMap", "Service", "ControllerRevision", "Deployment", "PodDisruptionBudget"),
+        *(kind.kind for kind in UNWATCHED_KINDS),
+    }
 )
-_BY_KIND = {kind.kind: kind for kind in (*CHILD_KINDS, *AUTOSCALER_KINDS, RESOURCE, POD, EVENT)}
+_BY_KIND = {kind.kind: kind for kind in (*CHILD_KINDS, *UNWATCHED_KINDS, RESOURCE, POD, EVENT)}
 # What the index holds, each listed once before the first pass.
-KNOWN_KINDS = (RESOURCE, POD, *CHILD_KINDS, *AUTOSCALER_KINDS)
+KNOWN_KINDS = (RESOURCE, POD, *CHILD_KINDS, *UNWATCHED_KINDS)
 OUR_LABEL = f"{names.LABEL_MANAGED_BY}={names.FIELD_MANAGER}"
 
 # (API group, resource) -> verbs. Applying an object that is not there yet is "create" as well.
@@ -85,9 +93,10 @@ PERMISSIONS: Mapping[tuple[str, str], tuple[str, ...]] = {
     },
     **{
         (kind.group, kind.plural): ("get", "list", "create", "patch", "delete")
-        for kind in AUTOSCALER_KINDS
+        for kind in UNWATCHED_KINDS
     },
-    (POD.group, POD.plural): ("list", "watch"),
+    # A changed annotation makes the kubelet look at a pod's ConfigMaps at once.
+    (POD.group, POD.plural): ("list", "watch", "patch"),
     (EVENT.group, EVENT.plural): ("list", "create"),
 }
 
@@ -154,6 +163,10 @@ class Cluster:
         put = self.index.drop if change == "DELETED" else self.index.put
         return whose(kind.kind, known) if put(kind.kind, known) else None
 
+    def resource_of(self, namespace: str, name: str) -> Manifest | None:
+        """A MultimodalInference as the index has it."""
+        return self.index.get(RESOURCE.kind, namespace, name)
+
     async def get(self, kind: str, namespace: str, name: str) -> Manifest | None:
         """One object, or None when there is none."""
         try:
@@ -163,10 +176,25 @@ class Cluster:
                 return None
             raise
 
-    def children(self, namespace: str, owner: str) -> tuple[Manifest, ...]:
-        """Every object of the child kinds that carries the owner's label, as the index has it."""
+    async def children(self, namespace: str, owner: str) -> tuple[Manifest, ...]:
+        """Every object of the child kinds that carries the owner's label, as the index has it.
+
+        Those that no watch tells of are asked for; few resources have any.
+        """
+        unwatched = {kind.kind for kind in UNWATCHED_KINDS}
+        for known in list(self.index.owned(namespace, owner)):
+            if known["kind"] in unwatched:
+                await self._refresh(known)
         owned = self.index.owned(namespace, owner)
         return tuple(item for item in owned if item["kind"] != POD.kind)
+
+    async def _refresh(self, known: Manifest) -> None:
+        metadata, kind = known["metadata"], known["kind"]
+        live = await self.get(kind, metadata["namespace"], metadata["name"])
+        if live is None:
+            self.index.drop(kind, known)
+        else:
+            self.index.put(kind, _normal(_BY_KIND[kind], live))
 
     def pods(self, namespace: str, owner: str) -> tuple[Manifest, ...]:
         """Every pod that carries the owner's label, as the index has it."""
@@ -214,6 +242,22 @@ class Cluster:
             self.index.put(kind, _normal(_BY_KIND[kind], answer))  # it is going
         elif known is not None:
             self.index.drop(kind, known)
+
+    async def annotate_pod(self, namespace: str, name: str, key: str, value: str) -> None:
+        """Set one annotation of a pod; a pod that is gone meanwhile is no fault."""
+        try:
+            answer = await self._call(
+                "PATCH",
+                POD.path(namespace, name),
+                query={"fieldManager": names.FIELD_MANAGER},
+                body={"metadata": {"annotations": {key: value}}},
+                content_type="application/merge-patch+json",
+            )
+        except Refused as refused:
+            if refused.status not in {404, 409}:
+                raise
+        else:
+            self.index.put(POD.kind, _normal(POD, answer))
 
     async def write_status(self, seen: Manifest, status: Manifest) -> bool:
         """Server-side apply of the status of a resource that was `seen`.

@@ -8,18 +8,23 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import NamedTuple
 
-from chiasm_contract import names
+from chiasm_contract import instants, names
 
 from chiasm_operator.api import Refused
 from chiasm_operator.cluster import Cluster
 from chiasm_operator.podstate import PodStates
-from chiasm_operator.reconcile import children, status
+from chiasm_operator.reconcile import children, routing, status
 from chiasm_operator.reconcile.diagnosis import refusals as why_refused
-from chiasm_operator.reconcile.observed import Observed, is_ready, key_of, pods_of
+from chiasm_operator.reconcile.observed import Observed, is_active, is_ready, key_of, pods_of
 from chiasm_operator.reconcile.problems import Problem
+from chiasm_operator.reconcile.rollout import Asked, Decision, decide, look
 from chiasm_operator.render import Target
+from chiasm_operator.render.revision import record_of
+from chiasm_operator.render.traffic import address
 from chiasm_operator.resource import (
     Images,
     InvalidSpec,
@@ -37,6 +42,14 @@ _PASSING = {409, 429, 500, 502, 503, 504}
 _NOT_IN_SCHEMA = "failed to create typed patch object"
 
 
+class Rest(NamedTuple):
+    """How long to leave a resource alone: until an event, or something that no event tells of."""
+
+    settled: bool
+    wake_seconds: float | None = None
+    acted: bool = False  # something was written, whose effect is worth a look
+
+
 @dataclass(frozen=True)
 class Pass:
     """What a pass needs of the world."""
@@ -51,45 +64,81 @@ class Pass:
         await self.cluster.close()
         await self.pod_states.close()
 
-    async def run(self, namespace: str, name: str) -> bool | None:
-        """Do one pass; whether the resource is settled, or None when it is gone or going."""
-        body = self.cluster.index.get(names.KIND, namespace, name)
+    async def run(self, namespace: str, name: str) -> Rest | None:
+        """Do one pass; None when the resource is gone or going."""
+        body = self.cluster.resource_of(namespace, name)
         if body is None or "deletionTimestamp" in body["metadata"]:
             return None
         resource = from_manifest(body)
         epoch = self.cluster.fence.meet(resource.status.get("operatorEpoch", 0))
         try:
             target = Target(resource, parse_spec(resource.spec), self.images)
-            wanted = children.desired(target)
+            fresh = record_of(target)
         except InvalidSpec as invalid:
             said = status.invalid(resource, str(invalid), self.now())
-        else:
-            observed = await self._observe(target, wanted)
-            plan = children.plan(target, wanted, observed)
-            refusals = await self._act(resource, plan)
-            said = status.outcome(target, observed, plan, refusals, self.now())
-        told = await self._say(resource, body, {**said.status, "operatorEpoch": epoch}, said.events)
-        return said.settled and told
-
-    async def _observe(self, target: Target, wanted: Sequence[Manifest]) -> Observed:
-        namespace, name = target.resource.namespace, target.name
-        found = self.cluster.children(namespace, name)
-        pods = self.cluster.pods(namespace, name)
-        # A missing child's name may be held by an object without our labels.
-        labelled = {key_of(item) for item in found}
-        missing = [key_of(item) for item in wanted if key_of(item) not in labelled]
-        in_the_way = await asyncio.gather(
-            *(self.cluster.get(kind, namespace, child) for kind, child in missing)
+            return Rest(said.settled and await self._say(resource, body, epoch, said))
+        now = self.now()
+        observed = await self._observe(target)
+        decision = decide(
+            Asked.of(target), look(target, observed), partial(address, target),
+            instants.to_seconds(now),
+        )  # fmt: skip
+        wanted = children.desired(target, fresh, observed, decision)
+        observed = await self._with_what_is_in_the_way(resource, observed, wanted)
+        plan = children.plan(target, wanted, observed, decision)
+        refusals, plan_stands = await self._act(target, plan)
+        if plan_stands:
+            await self._hurry(observed, resource.namespace, decision)
+        said = status.outcome(target, observed, decision, plan, refusals, now)
+        told = await self._say(resource, body, epoch, said)
+        due = decision.wake_at
+        return Rest(
+            said.settled and told,
+            None if due is None else due - instants.to_seconds(now),
+            acted=bool(plan.apply or plan.delete),
         )
-        seen = Observed((*found, *filter(None, in_the_way)), pods)
-        current = pods_of(seen, target.revision)
-        unready = [pod["metadata"]["name"] for pod in current if not is_ready(pod)]
-        states = await self.pod_states.ask(current)
-        events = await asyncio.gather(*(self.cluster.pod_events(namespace, pod) for pod in unready))
-        return Observed(seen.children, pods, states, dict(zip(unready, events, strict=True)))
 
-    async def _act(self, resource: Resource, plan: children.ChildPlan) -> list[Problem]:
-        refusals = []
+    async def _observe(self, target: Target) -> Observed:
+        namespace, name = target.resource.namespace, target.name
+        found = await self.cluster.children(namespace, name)
+        pods = self.cluster.pods(namespace, name)
+        seen = Observed(found, pods)
+        stable = target.resource.status.get("rollout", {}).get("stableRevision", "")
+        revisions = dict.fromkeys((target.revision, stable))
+        current = [pod for revision in revisions for pod in pods_of(seen, revision)]
+        unready = [pod["metadata"]["name"] for pod in current if not is_ready(pod)]
+        states = await self.pod_states.ask([pod for pod in pods if is_active(pod)])
+        events = await asyncio.gather(*(self.cluster.pod_events(namespace, pod) for pod in unready))
+        return Observed(found, pods, states, dict(zip(unready, events, strict=True)))
+
+    async def _with_what_is_in_the_way(
+        self, resource: Resource, observed: Observed, wanted: Sequence[Manifest]
+    ) -> Observed:
+        """A missing child's name may be held by an object without our labels."""
+        labelled = {key_of(item) for item in observed.children}
+        missing = [key_of(item) for item in wanted if key_of(item) not in labelled]
+        found = await asyncio.gather(
+            *(self.cluster.get(kind, resource.namespace, child) for kind, child in missing)
+        )
+        return replace(observed, children=(*observed.children, *filter(None, found)))
+
+    async def _hurry(self, observed: Observed, namespace: str, decision: Decision) -> None:
+        """Make the kubelets of pods that follow an older plan look for the new one at once."""
+        epoch = decision.plan.epoch
+        for pod in filter(is_active, observed.pods):
+            metadata = pod["metadata"]
+            state = observed.states.get(metadata["name"])
+            follows = state is not None and state.traffic.epoch >= epoch
+            told = metadata.get("annotations", {}).get(names.ANNOTATION_TRAFFIC_EPOCH)
+            if pod.get("status", {}).get("podIP") and not follows and told != str(epoch):
+                await self.cluster.annotate_pod(
+                    namespace, metadata["name"], names.ANNOTATION_TRAFFIC_EPOCH, str(epoch)
+                )
+
+    async def _act(self, target: Target, plan: children.ChildPlan) -> tuple[list[Problem], bool]:
+        """What was refused, and whether the traffic plan stands as it was decided."""
+        refusals: list[Problem] = []
+        resource = target.resource
         for manifest in plan.apply:
             kind, name = key_of(manifest)
             try:
@@ -97,27 +146,29 @@ class Pass:
             except Refused as refused:
                 if refused.status in _PASSING and _NOT_IN_SCHEMA not in refused.message:
                     raise
+                if routing.is_missing_api(kind, refused.status):
+                    refusals.append(routing.NOT_INSTALLED)
+                    continue
                 problem = why_refused.child(kind, name, refused.status, refused.message)
                 refusals.append(problem)
+                if (kind, name) == ("ConfigMap", target.traffic_name):
+                    return refusals, False  # what follows the plan must not come without it
             else:
                 logger.info("%s/%s: applied %s", resource.namespace, name, kind)
         for kind, name in plan.delete:
             await self.cluster.delete(kind, resource.namespace, name)
             logger.info("%s/%s: deleted %s", resource.namespace, name, kind)
-        return refusals
+        return refusals, True
 
     async def _say(
-        self,
-        resource: Resource,
-        seen: Manifest,
-        said: Manifest,
-        events: Sequence[status.Event],
+        self, resource: Resource, seen: Manifest, epoch: int, said: status.Outcome
     ) -> bool:
         """Whether it is told. A resource that changed meanwhile is looked at again first, and what
         happened to it is told then."""
-        if said != resource.status and not await self.cluster.write_status(seen, said):
+        full = {**said.status, "operatorEpoch": epoch}
+        if full != resource.status and not await self.cluster.write_status(seen, full):
             return False
-        for event in events:
+        for event in said.events:
             log = logger.warning if event.warning else logger.info
             log("%s/%s: %s: %s", resource.namespace, resource.name, event.reason, event.message)
             await self.cluster.post_event(

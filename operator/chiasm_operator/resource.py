@@ -6,7 +6,7 @@ Must not know: Kubernetes clients, clocks.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from chiasm_contract.api.v1alpha1 import Spec
@@ -43,6 +43,7 @@ class Resource:
     status: Manifest
     # Who has spec.replicas in a manifest that they apply, rather than scaling.
     appliers_of_replicas: tuple[str, ...] = ()
+    annotations: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
@@ -76,6 +77,7 @@ def from_manifest(body: Manifest) -> Resource:
             for entry in metadata.get("managedFields", ())
             if _applies(entry) and "f:replicas" in entry.get("fieldsV1", {}).get("f:spec", {})
         ),
+        annotations=metadata.get("annotations") or {},
     )
 
 

@@ -18,7 +18,7 @@ class Settings(BaseSettings):
     worker_image: str = Field(min_length=1, description="Image of the container that computes.")
     sidecar_image: str = Field(min_length=1, description="Image of the container in front of it.")
     sidecar_peers_image: str = Field(
-        min_length=1, description="The same with NIXL, for resources with spec.tiers.peers."
+        min_length=1, description="The same with NIXL, for spec.tiers.peers.transport: nixl."
     )
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
     watch_namespaces: Annotated[tuple[str, ...], NoDecode] = Field(

@@ -16,16 +16,16 @@ from dataclasses import dataclass, field
 
 from chiasm_operator.api import Refused
 from chiasm_operator.cluster import (
-    AUTOSCALER_KINDS,
     CHILD_KINDS,
     KNOWN_KINDS,
     POD,
     RESOURCE,
+    UNWATCHED_KINDS,
     Cluster,
     Kind,
 )
 from chiasm_operator.leadership.fence import Deposed
-from chiasm_operator.passes import Pass
+from chiasm_operator.passes import Pass, Rest
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ GATHER_SECONDS = 0.1
 # More at once make none of them quicker: the API server and this process share what they take.
 MAX_PASSES = 12
 # Listed with every sweep: what passes cannot do without, and what is not watched.
-_EACH_SWEEP = (RESOURCE, *AUTOSCALER_KINDS)
+_EACH_SWEEP = (RESOURCE, *UNWATCHED_KINDS)
 # What is watched is listed in turns, so that even a dead watch is made up for in minutes.
 _IN_TURN = (POD, *CHILD_KINDS)
 
@@ -230,24 +230,28 @@ class Supervisor:
                 await self._gate.enter(urgent=runner.is_new)
                 runner.wake.clear()
                 runner.pass_began = self._clock()
+                rest: Rest | None = Rest(settled=False)
                 try:
-                    settled = await self._pass.run(*key)
+                    rest = await self._pass.run(*key)
                     failures = 0
                 except Deposed as deposed:  # told once, by whoever keeps the lease
                     failures += 1
-                    settled = False
                     logger.debug("%s/%s: %s", *key, deposed)
                 except Exception as error:
                     failures += 1
-                    settled = False
                     logger.warning("%s/%s: will try again: %r", *key, error)
                 finally:
                     self._gate.leave()
                     runner.pass_began, runner.is_new = None, False
-                if settled is None and not runner.wake.is_set():
+                if rest is None and not runner.wake.is_set():
                     return
-                woken = await self._wait(runner, self._delay(bool(settled), failures, idle))
-                idle = 0 if woken or settled else idle + 1
+                settled = rest is not None and rest.settled
+                seconds = self._delay(settled, failures, idle)
+                if rest is not None and rest.wake_seconds is not None:
+                    seconds = min(seconds, max(rest.wake_seconds, GATHER_SECONDS))
+                acted = rest is not None and rest.acted
+                woken = await self._wait(runner, GATHER_SECONDS if acted else seconds)
+                idle = 0 if woken or settled or acted else idle + 1
         finally:
             if self._runners.get(key) is runner:
                 del self._runners[key]

@@ -113,10 +113,9 @@ class Readiness:
         """Tell everybody who asks to send new requests elsewhere; those that come are served."""
         self.draining = True
 
-    def lack(self, tier_fault: str) -> None:
-        """A memory tier could not be opened; the pod serves without it, and its state says so."""
-        faults = (*self.state.tier_faults, tier_fault)
-        self.state = self.state.model_copy(update={"tier_faults": faults})
+    def lack(self, tier_faults: tuple[str, ...]) -> None:
+        """Why memory tiers are not open; the pod serves without them, and its state says so."""
+        self.state = self.state.model_copy(update={"tier_faults": tier_faults})
 
     def doubt(self) -> None:
         """Something that needs the worker failed: look at it now, not at the next interval."""

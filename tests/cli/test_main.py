@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
-COMMANDS = ("serve", "ask", "fingerprint", "namespaces", "version", "worker", "sidecar", "operator")
+COMMANDS = (
+    "serve", "ask", "fingerprint", "namespaces", "rollout", "version", "worker", "sidecar",
+    "operator",
+)  # fmt: skip
 
 
 def chiasm(*arguments: str, without: str = "") -> subprocess.CompletedProcess[str]:
@@ -92,3 +95,23 @@ def test_wrong_option() -> None:
     ended = chiasm("serve", "demo", "--surprise")
     assert ended.returncode == 2
     assert "No such option" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", [("worker", "--config", "x"), ("sidecar", "--config", "x"), ("operator",)]
+)
+def test_a_part_that_still_starts_hears_that_it_is_to_end(arguments: tuple[str, ...]) -> None:
+    """The first process of a container hears only signals that it has a handler for."""
+    part, *options = arguments
+    program = (
+        "import sys, time, types; slow = types.ModuleType('slow'); "
+        "slow.run = lambda *_: (print('starting', flush=True), time.sleep(600)); "
+        f"sys.modules['chiasm_{part}.main'] = slow; from chiasm_cli.main import main; main()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program, part, "run", *options], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "starting\n"
+        process.terminate()
+        assert process.wait(120) == 0

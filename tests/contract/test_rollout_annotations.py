@@ -35,14 +35,18 @@ def test_a_wrong_weight_is_named_with_what_is_allowed(text: str) -> None:
 
 @pytest.mark.parametrize("word", rollout_annotations.ACTIONS)
 def test_the_actions(word: str) -> None:
-    assert rollout_annotations.action({ACTION: word}) == word
+    for revision in ("", "v2-0123456789"):
+        text = f"{word}:{revision}" if revision else word
+        asked = rollout_annotations.action({ACTION: text})
+        assert asked == rollout_annotations.Action(text, word, revision)
     assert not rollout_annotations.faults({ACTION: word})
 
 
 def test_another_action_is_named_with_those_there_are() -> None:
     (fault,) = rollout_annotations.faults({ACTION: "rollback"})
     assert fault.message == (
-        "'rollback' is no action; allowed are pause, resume, promote, abort, retry."
+        "'rollback' is no action; allowed are pause, resume, promote, abort, retry, each also with "
+        ":REVISION behind it."
     )
 
 
@@ -57,20 +61,20 @@ def test_an_override() -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({HEADER: "x canary"}, "no header's name"),
-        ({HEADER: "x" * 257}, "no header's name"),
+        ({HEADER: "x canary"}, "not the name of an HTTP header"),
+        ({HEADER: "x" * 129}, "not the name of an HTTP header"),
         ({HEADER: "Authorization"}, "a meaning of its own"),
         ({HEADER: names.REVISION_HEADER}, "a meaning of its own"),
-        ({VALUE: "beta"}, f"Needs {HEADER}"),
-        ({HEADER: "x-canary", VALUE: "a b"}, "cannot be a header's value"),
-        ({COOKIE: "a;b"}, "no cookie's name"),
+        ({VALUE: "beta"}, f"only beside {HEADER}"),
+        ({HEADER: "x-canary", VALUE: "a b"}, "is no header's value"),
+        ({COOKIE: "a;b"}, "not the name of a cookie"),
     ],
 )
 def test_an_override_that_cannot_be_followed(given: dict[str, str], words: str) -> None:
     (fault,) = rollout_annotations.faults(given)
     assert words in fault.message
-    with pytest.raises(ValueError, match="canary-by"):
-        rollout_annotations.override(given)
+    followed = rollout_annotations.override(given).model_dump()
+    assert not {name for name, value in followed.items() if value == given[fault.annotation]}
 
 
 def test_a_misspelt_annotation_is_told_the_right_one() -> None:

@@ -89,7 +89,7 @@ def test_the_complete_example_uses_no_default() -> None:
             assert value != node["default"], path
 
 
-@pytest.mark.parametrize("name", ["minimal", "complete", "claim", "autoscaled"])
+@pytest.mark.parametrize("name", ["minimal", "complete", "claim", "autoscaled", "sharing"])
 def test_valid_examples_parse(name: str) -> None:
     Spec.model_validate(yaml.safe_load((EXAMPLES / f"{name}.yaml").read_text())["spec"])
 

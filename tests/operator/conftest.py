@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +13,13 @@ import pytest
 import yaml
 from chiasm_contract import names
 from chiasm_contract.messages import IdentityReport, PodState
+from chiasm_contract.traffic import TrafficReport
 from chiasm_operator.reconcile import children
 from chiasm_operator.reconcile.observed import Observed
+from chiasm_operator.reconcile.rollout import Asked, Decision, decide, look
 from chiasm_operator.render import Target
+from chiasm_operator.render.revision import record_of
+from chiasm_operator.render.traffic import address
 from chiasm_operator.resource import Images, from_manifest, parse_spec
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -119,24 +125,64 @@ def make_state() -> Callable[..., PodState]:
     return make
 
 
+def decision_of(target: Target, observed: Observed) -> Decision:
+    """What is decided on this look."""
+    return decide(Asked.of(target), look(target, observed), partial(address, target), 0)
+
+
+@pytest.fixture
+def decided() -> Callable[[Target, Observed], Decision]:
+    """What is decided on a look."""
+    return decision_of
+
+
+@pytest.fixture
+def wanted() -> Callable[[Target, Observed], tuple[dict[str, Any], ...]]:
+    """The children that a look asks for."""
+
+    def make(target: Target, observed: Observed) -> tuple[Any, ...]:
+        decision = decision_of(target, observed)
+        return children.desired(target, record_of(target), observed, decision)
+
+    return make
+
+
+def _reported(item: dict[str, Any]) -> dict[str, Any]:
+    if item["kind"] != "Deployment":
+        return item
+    replicas = item["spec"]["replicas"]
+    item["metadata"]["generation"] = 1
+    item["status"] = {
+        "observedGeneration": 1,
+        "replicas": replicas,
+        "updatedReplicas": replicas,
+        "conditions": [
+            {"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable"}
+        ],
+    }
+    return item
+
+
 @pytest.fixture
 def make_observed() -> Callable[..., Observed]:
-    """Everything as the target wants it, the rollout complete, with these pods."""
+    """Everything as the target wants it, the rollout complete, the plan followed by these pods."""
 
     def make(target: Target, *pods: dict[str, Any], **more: Any) -> Observed:
-        live = [copy.deepcopy(dict(item)) for item in children.desired(target)]
-        deployment = next(item for item in live if item["kind"] == "Deployment")
-        replicas = target.spec.replicas
-        deployment["metadata"]["generation"] = 1
-        deployment["status"] = {
-            "observedGeneration": 1,
-            "replicas": replicas,
-            "updatedReplicas": replicas,
-            "conditions": [
-                {"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable"}
-            ],
-        }
-        return Observed(children=tuple(live), pods=tuple(pods), **more)
+        observed = Observed(pods=tuple(pods), **more)
+        for _ in range(3):
+            decision = decision_of(target, observed)
+            live = children.desired(target, record_of(target), observed, decision)
+            traffic = TrafficReport(epoch=decision.plan.epoch)
+            states = {
+                name: state.model_copy(update={"traffic": traffic})
+                for name, state in observed.states.items()
+            }
+            observed = replace(
+                observed,
+                children=tuple(_reported(copy.deepcopy(dict(item))) for item in live),
+                states=states,
+            )
+        return observed
 
     return make
 

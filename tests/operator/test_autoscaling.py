@@ -87,11 +87,14 @@ def test_the_budget_does_not_come_and_go_with_the_pods(
 
 
 def test_an_autoscaler_no_longer_wanted_goes_and_replicas_stay(
-    make_target: MakeTarget, make_observed: MakeObserved
+    make_target: MakeTarget,
+    make_observed: MakeObserved,
+    decided: Callable[..., Any],
+    wanted: Callable[..., Any],
 ) -> None:
     scaled = make_observed(make_target(replicas=4, autoscaling=BY_CPU))
     after = make_target(replicas=4)
-    done = children.plan(after, children.desired(after), scaled)
+    done = children.plan(after, wanted(after, scaled), scaled, decided(after, scaled))
     assert done.delete == (("HorizontalPodAutoscaler", "shelf-reader"),)
     assert done.apply == ()
 

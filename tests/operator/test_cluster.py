@@ -15,6 +15,7 @@ SEEN = {
     "metadata": {"namespace": "n", "name": "m", "uid": "u", "resourceVersion": "1"},
 }
 WRITES: dict[str, tuple[Any, ...]] = {
+    "annotate_pod": ("n", "p", "a", "b"),
     "apply": (SEEN,),
     "delete": ("ConfigMap", "n", "m"),
     "write_status": (SEEN, {}),

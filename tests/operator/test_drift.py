@@ -20,7 +20,7 @@ def as_stored(node: Any) -> Any:
     return [as_stored(item) for item in node] if isinstance(node, list) else node
 
 
-@pytest.mark.parametrize("name", ["minimal", "complete", "claim", "autoscaled"])
+@pytest.mark.parametrize("name", ["minimal", "complete", "claim", "autoscaled", "sharing"])
 def test_what_the_server_adds_is_no_drift(name: str, make_target: Callable[..., Target]) -> None:
     for manifest in map(stamped, render.children(make_target(name))):
         assert not differs(manifest, as_stored(manifest))

@@ -36,7 +36,9 @@ def test_a_retirement_changes_one_config_map_and_nothing_else(make_target: MakeT
 
 
 def test_only_the_sidecar_mounts_the_list(make_target: MakeTarget) -> None:
-    pod = named(make_target(tiers=tiers()))["Deployment", "shelf-reader"]["spec"]["template"]
+    target = make_target(tiers=tiers())
+    deployment = named(target)["Deployment", target.revision_name(target.revision)]
+    pod = deployment["spec"]["template"]
     (sidecar,), (worker,) = pod["spec"]["initContainers"], pod["spec"]["containers"]
     volumes = [v for v in pod["spec"]["volumes"] if v.get("configMap", {}).get("name") ==
                "shelf-reader-namespaces"]  # fmt: skip
@@ -83,13 +85,16 @@ def test_a_pass_says_it_once_as_a_warning_and_the_pods_serve_on(
     make_observed: Callable[..., Observed],
     make_pod: Callable[..., dict[str, Any]],
     make_state: Callable[..., Any],
+    decided: Callable[..., Any],
+    wanted: Callable[..., Any],
 ) -> None:
     def outcome(**more: Any) -> status.Outcome:
         target = make_target(replicas=1, tiers=tiers(COMPUTE), **more)
         states = {"pod-1": make_state(dtype="float32")}
         observed = make_observed(target, make_pod(target, ready=True), states=states)
-        plan = children.plan(target, children.desired(target), observed)
-        return status.outcome(target, observed, plan, (), "2026-01-01T00:00:00Z")
+        decision = decided(target, observed)
+        plan = children.plan(target, wanted(target, observed), observed, decision)
+        return status.outcome(target, observed, decision, plan, (), "2026-01-01T00:00:00Z")
 
     first = outcome()
     (event,) = [e for e in first.events if e.reason is Reason.SERVED_NAMESPACE_RETIRED]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chiasm_contract import builtin_models
+from chiasm_contract import builtin_models, names
 from chiasm_contract.api.crd import crd
 from chiasm_contract.config import SidecarConfig, WorkerConfig
 from chiasm_operator import render
@@ -32,7 +32,13 @@ def load_tool(name: str) -> Any:
 
 
 def child(target: Target, kind: str) -> Manifest:
-    return next(item for item in render.children(target) if item["kind"] == kind)
+    """The one of that kind; of ConfigMaps that of the revision."""
+    return next(
+        item
+        for item in render.children(target)
+        if item["kind"] == kind
+        and (kind != "ConfigMap" or names.LABEL_REVISION in item["metadata"]["labels"])
+    )
 
 
 def pod_spec(target: Target) -> dict[str, Any]:
@@ -94,10 +100,12 @@ WORDS = {
     "spec.model.modalities.image.maxBytes": "11Mi",
     "spec.model.modalities.video.maxBytes": "41Mi",
     "spec.model.modalities.audio.maxBytes": "9Mi",
+    "spec.gateway.split": "sidecars",
     "spec.rollout.maxSurge": "51%",
     "spec.tiers.stagingBytes": "129Mi",
     "spec.tiers.host.maxBytes": "301Mi",
     "spec.tiers.disk.maxBytes": "21Gi",
+    "spec.tiers.peers.transport": "stream",
     "spec.tiers.valkey.maxBytes": "41Gi",
     "spec.tiers.retiredNamespaces.0": "fedcba9876543210",
 }
@@ -140,7 +148,15 @@ def rendered(spec: dict[str, Any]) -> str:
     return json.dumps(render.children(Target(resource, parse_spec(spec), load.IMAGES)))
 
 
-LEAVES = [path for path in spec_leaves() if path != ("model", "source", "builtin")]
+# How a revision comes in is no part of what is rendered for it: rollout/test_fields.py.
+RENDERED = {"maxSurge", "maxUnavailable", "progressDeadlineSeconds", "drainSeconds"} | {
+    "terminationGracePeriodSeconds"
+}
+LEAVES = [
+    path
+    for path in spec_leaves()
+    if path != ("model", "source", "builtin") and (path[0] != "rollout" or path[1] in RENDERED)
+]
 
 
 @pytest.mark.parametrize("path", LEAVES, ids=lambda path: ".".join(map(str, path)))
@@ -177,7 +193,7 @@ def test_the_builtin_source_has_an_effect(make_target: Callable[..., Target]) ->
 # --- what pods look like ---
 
 
-@pytest.mark.parametrize("name", ["minimal", "complete", "claim", "autoscaled"])
+@pytest.mark.parametrize("name", ["minimal", "complete", "claim", "autoscaled", "sharing"])
 def test_configs_are_what_the_parts_read(name: str, make_target: Callable[..., Target]) -> None:
     data = child(make_target(name), "ConfigMap")["data"]
     worker = WorkerConfig.model_validate_json(data["worker.json"])
@@ -187,7 +203,7 @@ def test_configs_are_what_the_parts_read(name: str, make_target: Callable[..., T
     assert worker.socket_path == sidecar.worker_socket
 
 
-@pytest.mark.parametrize("name", ["minimal", "complete", "claim", "autoscaled"])
+@pytest.mark.parametrize("name", ["minimal", "complete", "claim", "autoscaled", "sharing"])
 def test_pods_are_locked_down(name: str, make_target: Callable[..., Target]) -> None:
     spec = pod_spec(make_target(name))
     assert spec["securityContext"]["runAsNonRoot"] is True
@@ -305,50 +321,64 @@ def test_only_the_sidecar_reaches_tiers(make_target: Callable[..., Target]) -> N
     assert "peers" not in worker_config
 
 
+def sharing(make_target: Callable[..., Target], transport: str | None, **changes: Any) -> Target:
+    """One whose pods read each other's memory; None: as it is without a word."""
+    peers: dict[str, Any] = {"secret": {"name": "peers", "key": "secret"}}
+    if transport is not None:
+        peers["transport"] = transport
+    return make_target(tiers={"host": {"maxBytes": "64Mi"}, "peers": peers}, **changes)
+
+
+@pytest.mark.parametrize(
+    ("transport", "ports"), [(None, [9200]), ("stream", [9200]), ("nixl", [9200, 9201])]
+)
 def test_only_pods_of_the_resource_reach_each_other_s_memory(
-    make_target: Callable[..., Target],
+    make_target: Callable[..., Target], transport: str | None, ports: list[int]
 ) -> None:
-    peers = {"secret": {"name": "peers", "key": "secret"}}
-    target = make_target(tiers={"host": {"maxBytes": "64Mi"}, "peers": peers})
+    target = sharing(make_target, transport)
     services = [each for each in render.children(target) if each["kind"] == "Service"]
-    api, headless = services
-    assert headless["metadata"]["name"] == f"{api['metadata']['name']}-peers"
+    (headless,) = [each for each in services if each["spec"].get("clusterIP") == "None"]
+    assert headless["metadata"]["name"] == f"{target.name}-peers"
     assert headless["spec"]["clusterIP"] == "None"
     assert headless["spec"]["selector"] == target.selector
     policy = child(target, "NetworkPolicy")["spec"]
-    between = {
-        "ports": [{"port": 9200, "protocol": "TCP"}, {"port": 9201, "protocol": "TCP"}],
-    }
+    between = {"ports": [{"port": port, "protocol": "TCP"} for port in ports]}
     pods = [{"podSelector": {"matchLabels": target.selector}}]
     assert policy["ingress"][1:] == [{"from": pods, **between}]
-    names, others = policy["egress"]
+    names, _, others = policy["egress"]
     assert [port["port"] for port in names["ports"]] == [53, 53]
     assert others == {"to": pods, **between}
     sidecar = SidecarConfig.model_validate_json(child(target, "ConfigMap")["data"]["sidecar.json"])
     assert sidecar.tiers is not None
     assert sidecar.tiers.peers is not None
     assert sidecar.tiers.peers.hosts == ("shelf-reader-peers.vision.svc",)
+    assert sidecar.tiers.peers.transport == (transport or "stream")
 
 
-def test_only_pods_with_peers_run_the_image_for_them(make_target: Callable[..., Target]) -> None:
-    peers = {"secret": {"name": "peers", "key": "secret"}}
-    target = make_target(tiers={"host": {"maxBytes": "64Mi"}, "peers": peers})
+def test_only_pods_that_read_by_nixl_run_the_image_for_it(
+    make_target: Callable[..., Target],
+) -> None:
+    target = sharing(make_target, "nixl")
     assert pod_spec(target)["initContainers"][0]["image"] == target.images.sidecar_peers
-    without = make_target(tiers={"host": {"maxBytes": "64Mi"}})
-    assert pod_spec(without)["initContainers"][0]["image"] == without.images.sidecar
-    newer = replace(without.images, sidecar_peers="example.com/sidecar-peers:2")
-    assert make_target(tiers={"host": {"maxBytes": "64Mi"}}, images=newer).revision == (
-        without.revision
-    )
-    with_newer = make_target(tiers={"host": {"maxBytes": "64Mi"}, "peers": peers}, images=newer)
-    assert with_newer.revision != target.revision
+    newer = replace(target.images, sidecar_peers="example.com/sidecar-peers:2")
+    assert sharing(make_target, "nixl", images=newer).revision != target.revision
+    host = {"host": {"maxBytes": "64Mi"}}
+    for without in (make_target(tiers=host), sharing(make_target, "stream")):
+        assert pod_spec(without)["initContainers"][0]["image"] == without.images.sidecar
+    assert make_target(tiers=host, images=newer).revision == make_target(tiers=host).revision
+    streaming = sharing(make_target, "stream")
+    assert sharing(make_target, "stream", images=newer).revision == streaming.revision
 
 
 def test_without_peers_there_is_one_service_and_no_port_for_them(
     make_target: Callable[..., Target],
 ) -> None:
     target = make_target()
-    assert [each["kind"] for each in render.children(target)].count("Service") == 1
+    services = [each for each in render.children(target) if each["kind"] == "Service"]
+    assert [each["metadata"]["name"] for each in services] == [
+        f"{target.name}-{target.revision}",
+        target.name,
+    ]
     assert len(child(target, "NetworkPolicy")["spec"]["ingress"]) == 1
 
 
@@ -365,7 +395,7 @@ def test_bounds_and_retirements_reach_the_sidecar(make_target: Callable[..., Tar
 def test_a_single_pod_has_no_disruption_budget(make_target: Callable[..., Target]) -> None:
     kinds = {item["kind"] for item in render.children(make_target(replicas=1))}
     assert "PodDisruptionBudget" not in kinds
-    assert len(kinds) == 5
+    assert len(kinds) == 6
 
 
 @pytest.mark.parametrize(
@@ -434,3 +464,10 @@ def test_other_images_are_another_revision(make_target: Callable[..., Target]) -
     other = make_target(images=replace(target.images, worker="example.com/worker:2"))
     assert other.revision != target.revision
     assert len(other.revision) == len("v1-0123456789")
+
+
+def test_a_record_keeps_the_spec_as_the_api_takes_it(make_target: Callable[..., Target]) -> None:
+    """`chiasm rollout undo` writes it back; 50m was kept as 1/20, which the API refuses."""
+    target = make_target(resources={"requests": {"cpu": "50m", "memory": "64Mi"}})
+    kept = render.revision.record_of(target).spec["resources"]["requests"]
+    assert kept == {"cpu": "50m", "memory": "64Mi"}

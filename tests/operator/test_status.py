@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,7 +15,10 @@ from chiasm_contract.messages import PodState
 from chiasm_operator.reconcile import children, status
 from chiasm_operator.reconcile.observed import Observed
 from chiasm_operator.reconcile.problems import Problem
+from chiasm_operator.reconcile.rollout import Asked, decide, look
 from chiasm_operator.render import Target
+from chiasm_operator.render.revision import record_of
+from chiasm_operator.render.traffic import address
 
 MakeTarget = Callable[..., Target]
 MakeObserved = Callable[..., Observed]
@@ -27,8 +31,10 @@ LATER = "2026-01-03T00:00:00Z"
 def outcome(
     target: Target, observed: Observed, *refusals: Problem, now: str = NOW
 ) -> status.Outcome:
-    plan = children.plan(target, children.desired(target), observed)
-    return status.outcome(target, observed, plan, refusals, now)
+    decision = decide(Asked.of(target), look(target, observed), partial(address, target), 0)
+    wanted = children.desired(target, record_of(target), observed, decision)
+    plan = children.plan(target, wanted, observed, decision)
+    return status.outcome(target, observed, decision, plan, refusals, now)
 
 
 def conditions(done: status.Outcome) -> dict[str, str]:
@@ -59,6 +65,10 @@ def test_all_is_well(healthy: tuple[Target, Observed]) -> None:
         "Progressing": "False RolloutComplete",
         "Degraded": "False AsExpected",
         "IdentityVerified": "True IdentityConfirmed",
+        "Paused": "False NotPaused",
+        "RolloutHealthy": "True AsExpected",
+        "TrafficSynced": "True PlanAcknowledged",
+        "AnalysisHealthy": "Unknown NoAnalysis",
     }
     assert done.settled
     said = {key: done.status[key] for key in ("phase", "url", "model", "ready", "replicas")}
@@ -210,7 +220,7 @@ def test_the_deployments_word_counts(
 ) -> None:
     target = make_target()
     observed = make_observed(target)
-    deployment: Any = observed.child("Deployment", "shelf-reader")
+    deployment: Any = observed.child("Deployment", target.revision_name(target.revision))
     deployment["status"]["conditions"] = [condition]
     found = conditions(outcome(target, observed))
     assert found["Degraded"] == f"True {reason}"
@@ -258,11 +268,12 @@ def test_an_invalid_spec_leaves_pods_and_says_so(healthy: tuple[Target, Observed
 
 
 def test_pods_that_serve_without_a_tier_are_ready_and_degraded(
-    healthy: tuple[Target, Observed], make_state: MakeState
+    healthy: tuple[Target, Observed],
 ) -> None:
     target, observed = healthy
-    without = make_state(dtype="float32", tier_faults=("peers: no NIXL; use another image",))
-    done = outcome(target, replace(observed, states=dict.fromkeys(observed.states, without)))
+    faults = {"tier_faults": ("peers: no NIXL; use another image",)}
+    states = {name: said.model_copy(update=faults) for name, said in observed.states.items()}
+    done = outcome(target, replace(observed, states=states))
     found = conditions(done)
     assert found["Ready"] == "True AllReplicasReady"
     assert found["Degraded"] == "True TierUnavailable"
@@ -270,7 +281,7 @@ def test_pods_that_serve_without_a_tier_are_ready_and_degraded(
     assert done.settled, "nothing is under way that should be watched closely"
     (event,) = [event for event in done.events if event.warning]
     assert event.message == (
-        "Pod pod-1 serves without a tier of spec.tiers until it is replaced: peers: no NIXL; use "
+        "Pod pod-1 serves without a tier of spec.tiers and tries again: peers: no NIXL; use "
         "another image (and 1 more)"
     )
 

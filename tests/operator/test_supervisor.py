@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from chiasm_operator.api import Refused
 from chiasm_operator.cluster import KNOWN_KINDS
+from chiasm_operator.passes import Rest
 from chiasm_operator.supervisor import MAX_PASSES, Gate, Supervisor, Tempo
 
 
@@ -46,7 +47,7 @@ class Recorder:
     def keys(self, _: str) -> list[tuple[str, str]]:
         return [("n", name) for name in self.listed]
 
-    async def run(self, _: str, name: str) -> bool | None:
+    async def run(self, _: str, name: str) -> Rest | None:
         self.running += 1
         self.most_running = max(self.running, self.most_running)
         self.passes.append(name)
@@ -57,7 +58,9 @@ class Recorder:
         answer = self.answers.get(name, True)
         if isinstance(answer, Exception):
             raise answer
-        return answer  # type: ignore[no-any-return]
+        if isinstance(answer, Rest):
+            return answer
+        return None if answer is None else Rest(answer)
 
 
 class Clock:
@@ -138,6 +141,12 @@ async def test_a_settled_one_rests_until_woken(make: Make) -> None:
     assert recorder.passes == ["a"]
     supervisor.wake("n", "a")
     await until(lambda: recorder.passes == ["a", "a"])
+
+
+async def test_what_is_due_wakes_a_settled_one(make: Make) -> None:
+    supervisor, recorder, _ = make(answers={"a": Rest(settled=True, wake_seconds=0.2)})
+    supervisor.wake("n", "a")
+    await until(lambda: len(recorder.passes) >= 3)
 
 
 async def test_a_resource_that_is_gone_has_no_task(make: Make) -> None:

@@ -14,7 +14,7 @@ DOCS = [
     *sorted((ROOT / "docs").rglob("*.md")),
     *sorted(ROOT.glob("*/README.md")),
 ]
-TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+TARGETS = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 TOP_LEVEL = {path.name for path in ROOT.iterdir()}
 CODE_SPAN = re.compile(r"`([^`\n]+)`")
 FENCE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
@@ -48,7 +48,7 @@ def test_links_exist(doc: Path) -> None:
 @pytest.mark.parametrize("doc", DOCS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_make_targets_exist(doc: Path) -> None:
     code = "\n".join([*spans(doc), *FENCE.findall(doc.read_text())])
-    named = set(re.findall(r"^(?:\$ )?make ([a-z-]+)", code, re.MULTILINE))
+    named = set(re.findall(r"^(?:\$ )?make ([a-z0-9-]+)", code, re.MULTILINE))
     assert named <= TARGETS, f"{doc.name} names make targets that do not exist"
 
 

@@ -130,17 +130,25 @@ def _build(go: str, folder: Path) -> None:
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(parents=True)
     for target in targets():
-        environment = {**os.environ, "CGO_ENABLED": "01"[target.uses_c], "GOWORK": "off",
-                       "GOFLAGS": "-buildvcs=false -mod=readonly"}  # fmt: skip
-        with Progress(target.part) as progress:
-            describe = _Packages(num_packages(go, target, environment))
-            run_shown(
-                target.command(go, unfinished), progress, describe,
-                cwd=target.folder, environment=environment,
-            )  # fmt: skip
+        compile_into(unfinished, target, go)
     for name in _LINKS:
         (unfinished / name).symlink_to("kube")
     unfinished.rename(folder)
+
+
+def compile_into(output: Path, target: Target, go: str) -> None:
+    """Build one target into the folder `output`.
+
+    Raises: ClusterError with the compiler's last words when it fails.
+    """
+    environment = {**os.environ, "CGO_ENABLED": "01"[target.uses_c], "GOWORK": "off",
+                   "GOFLAGS": "-buildvcs=false -mod=readonly"}  # fmt: skip
+    with Progress(target.part) as progress:
+        describe = _Packages(num_packages(go, target, environment))
+        run_shown(
+            target.command(go, output), progress, describe,
+            cwd=target.folder, environment=environment,
+        )  # fmt: skip
 
 
 class _Packages:

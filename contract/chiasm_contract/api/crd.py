@@ -101,9 +101,10 @@ def _columns() -> list[dict[str, Any]]:
         _column("Model", ".status.model"),
         _column("Replicas", ".status.ready"),
         _column("URL", ".status.url"),
+        _column("Weight", ".status.rollout.weight"),
+        _column("Revision", ".status.revision"),
         _column("Reason", f"{ready}.reason", priority=1),
         _column("Identity", f"{identity}.status", priority=1),
-        _column("Revision", ".status.revision", priority=1),
         _column("Age", ".metadata.creationTimestamp", "date"),
     ]
 

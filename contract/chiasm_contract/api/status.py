@@ -35,6 +35,84 @@ class StatusIdentity(ApiModel):
     )
 
 
+RolloutState = Literal[
+    "Idle", "Preparing", "Shifting", "Verifying", "Paused", "Promoting", "Draining", "Aborting",
+    "Aborted",
+]  # fmt: skip
+
+
+class LastAction(ApiModel):
+    """The rollout-action that was seen last; it is not done twice."""
+
+    value: str = Field(description="The annotation's value.")
+    revision: str = Field(description="The revision that it was read for.")
+
+
+class LeavingRevision(ApiModel):
+    """A revision without traffic whose pods still stand."""
+
+    revision: str = Field(description="Which.")
+    until: str = Field(
+        description="Its pods go at this time at the latest.",
+        json_schema_extra={"format": "date-time"},
+    )
+    why: Literal["drain", "warm", "aborted"] = Field(
+        description="drain: until its last answer ended; warm: kept for a way back."
+    )
+
+
+class StatusRollout(ApiModel):
+    """Where a rollout is. A copy is in the ConfigMap of the traffic plan, written with the plan."""
+
+    state: RolloutState = Field(default="Idle", description="What is being done.")
+    stable_revision: str = Field(default="", description="The revision that clients reach.")
+    canary_revision: str = Field(
+        default="", description="The revision that is to take its place; empty when there is none."
+    )
+    weight: str = Field(default="0", description="Per cent of new conversations for the canary.")
+    epoch: int = Field(default=0, description="Number of the traffic plan.")
+    current_step: int = Field(default=0, description="Steps of spec.rollout.steps that are done.")
+    step_began: str | None = Field(
+        default=None,
+        description="Since when the present step runs.",
+        json_schema_extra={"format": "date-time"},
+    )
+    step_deadline: str | None = Field(
+        default=None,
+        description="When the present step or look ends.",
+        json_schema_extra={"format": "date-time"},
+    )
+    next_look: str | None = Field(
+        default=None,
+        description="When both revisions are compared next.",
+        json_schema_extra={"format": "date-time"},
+    )
+    failed_looks: int = Field(default=0, description="Looks that found a fault, in this step.")
+    inconclusive: bool = Field(
+        default=False, description="The comparison had too little to compare; a person decides."
+    )
+    rolling: bool = Field(
+        default=True, description="Pods are replaced as they become ready, without steps."
+    )
+    paused: bool = Field(default=False, description="Held by rollout-action: pause.")
+    manual_weight: str | None = Field(
+        default=None, description="The weight that the annotation gave for this canary."
+    )
+    manual_latched: bool = Field(
+        default=False, description="The annotation is gone; its weight stays for this canary."
+    )
+    promoting: bool = Field(default=False, description="The remaining steps are passed over.")
+    aborted_revision: str | None = Field(
+        default=None, description="The revision that was aborted; it stays without traffic."
+    )
+    abort_message: str | None = Field(default=None, description="Why it was aborted.")
+    last_action: LastAction | None = None
+    leaving: list[LeavingRevision] = Field(
+        default_factory=list, description="Revisions without traffic whose pods still stand."
+    )
+    message: str = Field(default="", description="What is waited for, in a sentence.")
+
+
 class Status(ApiModel):
     """What the operator saw last."""
 
@@ -71,6 +149,7 @@ class Status(ApiModel):
         ),
     )
     identity: StatusIdentity | None = None
+    rollout: StatusRollout | None = None
     conditions: list[StatusCondition] = Field(
         default_factory=list,
         description="Observations that tools can wait for.",

@@ -20,7 +20,7 @@ from chiasm_contract.api.fields import (
     rule,
     rules,
 )
-from chiasm_contract.tiers import NAMESPACE_PREFIX
+from chiasm_contract.tiers import NAMESPACE_PREFIX, PeerTransport
 
 NamespacePrefix = Annotated[str, StringConstraints(max_length=50, pattern=NAMESPACE_PREFIX)]
 
@@ -99,8 +99,14 @@ class ValkeyTier(ApiModel):
 
 
 class PeerTier(ApiModel):
-    """Blocks in the memory of this resource's other pods, read by NIXL; they travel in clear."""
+    """Blocks in the memory of this resource's other pods; they travel in clear."""
 
+    transport: PeerTransport = Field(
+        default="stream",
+        description="How blocks come. stream: on one TCP connection of pods that have proved to "
+        "know the secret. nixl: by NIXL through a port that asks nobody who he is, so only in "
+        "networks where other pods of the resource alone reach it; for hardware with RDMA.",
+    )
     secret: SecretEntry = Field(
         description="32 or more random bytes that pods know each other by; changed ones are used "
         "without a restart."

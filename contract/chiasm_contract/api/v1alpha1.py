@@ -18,14 +18,15 @@ from chiasm_contract.api.engine import Engine
 from chiasm_contract.api.fields import (
     ApiModel,
     DnsName,
-    IntOrPercent,
     Quantity,
     at_least,
     rule,
     rules,
 )
+from chiasm_contract.api.gateway import Gateway
 from chiasm_contract.api.modalities import Modalities
 from chiasm_contract.api.pod_template import PodTemplate
+from chiasm_contract.api.rollout import Rollout
 from chiasm_contract.api.status import Status
 from chiasm_contract.api.tenants import Tenants
 from chiasm_contract.api.tiers import Tiers
@@ -214,54 +215,6 @@ class Media(ApiModel):
     )
 
 
-class Rollout(ApiModel):
-    """How a new revision replaces the old one."""
-
-    model_config = ConfigDict(
-        json_schema_extra=rules(
-            rule(
-                "!(string(self.maxSurge) in ['0', '0%'] "
-                "&& string(self.maxUnavailable) in ['0', '0%'])",
-                "must not be 0 while maxSurge is 0",
-                field=".maxUnavailable",
-            ),
-            rule(
-                "self.terminationGracePeriodSeconds >= self.drainSeconds + 10",
-                "must be at least 10 seconds longer than drainSeconds",
-                field=".terminationGracePeriodSeconds",
-            ),
-        )
-    )
-
-    max_surge: IntOrPercent = Field(
-        default=1, description="Pods above `replicas` during a rollout; a number or a share."
-    )
-    max_unavailable: IntOrPercent = Field(
-        default=0, description="Pods that may be missing during a rollout; a number or a share."
-    )
-    progress_deadline_seconds: int = Field(
-        default=900,
-        ge=30,
-        le=86400,
-        description="A rollout without progress for this long is reported as Degraded.",
-    )
-    drain_seconds: int = Field(
-        default=5,
-        ge=0,
-        le=3600,
-        description="A pod that is going keeps answering for this long, until no client is sent "
-        "to it any more.",
-    )
-    termination_grace_period_seconds: int = Field(
-        default=620,
-        ge=10,
-        le=7200,
-        description="A pod that is going is killed after this long, and goes as soon as its last "
-        "answer has ended. Answers that still run are cut 5 seconds before; the sum of "
-        "drainSeconds, config.requestTimeoutSeconds and 5 cuts none.",
-    )
-
-
 class Config(ApiModel):
     """Settings of the processes in a pod."""
 
@@ -352,6 +305,7 @@ class Spec(ApiModel):
     autoscaling: Autoscaling | None = None
     media: Media = Media()
     tenants: Tenants | None = None
+    gateway: Gateway | None = None
     rollout: Rollout = Rollout()
     config: Config = Config()
     observability: Observability = Observability()

@@ -13,12 +13,16 @@ from chiasm_operator.reconcile.observed import (
     ChildKey,
     Observed,
     is_active,
+    is_ready,
     key_of,
+    pods_of,
     revision_of,
 )
 from chiasm_operator.reconcile.ownership import Owner, owner
 from chiasm_operator.reconcile.problems import Problem
-from chiasm_operator.render import Target
+from chiasm_operator.reconcile.records import kept, restarted_at, too_old
+from chiasm_operator.reconcile.rollout import Decision
+from chiasm_operator.render import Record, Target, route, service, traffic
 from chiasm_operator.render.autoscaler import HPA, SCALED_OBJECT
 from chiasm_operator.resource import Manifest
 
@@ -33,18 +37,39 @@ class ChildPlan:
     waiting: tuple[ChildKey, ...] = ()  # names that garbage collection will free
 
 
-def desired(target: Target) -> tuple[Manifest, ...]:
-    """Every child as it should be, ready to be applied.
+def desired(
+    target: Target, fresh: Record, observed: Observed, decision: Decision
+) -> tuple[Manifest, ...]:
+    """Every child as it should be, ready to be applied, in the order in which that is safe.
 
-    Raises: InvalidSpec when the spec holds a value that no part would accept.
+    Revisions come before the plan that names them, the plan before the Service that follows it.
     """
-    return tuple(stamped(manifest) for manifest in render.children(target))
+    known = kept(target, fresh, observed)
+    wanted = [*render.shared(target)]
+    for revision, replicas in decision.replicas.items():
+        item = known[revision]
+        restarted = restarted_at(target, revision, observed)
+        wanted += render.of_revision(target, item.record, item.number, replicas, restarted)
+    wanted.append(traffic.render(target, decision.plan, decision.rollout))
+    routed = route.render(target, decision.plan)
+    wanted += [routed] if routed else []
+    if not _older_version_serves(target, observed, decision):
+        wanted.append(service.render(target, decision.stable))
+    wanted += render.scaling(target)
+    return tuple(stamped(manifest) for manifest in wanted)
 
 
-def rollout_complete(target: Target, observed: Observed) -> bool:
-    """Whether the Deployment says that all pods are of the target's revision and available."""
-    live = observed.child("Deployment", target.name)
-    if live is None or revision_of(live) != target.revision:
+def _older_version_serves(target: Target, observed: Observed, decision: Decision) -> bool:
+    """Whether the Deployment of all revisions, as it once was, has to go on for a while."""
+    legacy = observed.child("Deployment", target.name)
+    ready = sum(map(is_ready, pods_of(observed, decision.stable)))
+    return legacy is not None and not ready
+
+
+def deployment_settled(target: Target, observed: Observed) -> bool:
+    """Whether the target's Deployment says that all its pods are as it wants them."""
+    live = observed.child("Deployment", target.revision_name(target.revision))
+    if live is None:
         return False
     status = live.get("status", {})
     if status.get("observedGeneration") != live["metadata"].get("generation"):
@@ -57,17 +82,30 @@ def rollout_complete(target: Target, observed: Observed) -> bool:
     return finished and counts == {live["spec"]["replicas"]}
 
 
-def _prunable(live: Manifest, target: Target, observed: Observed) -> bool:
-    """Only of these is there ever one too many: the budget of a single pod, an autoscaler or the
-    Service of peers that is no longer asked for, and the ConfigMap of an older revision, which
-    stays while a pod of that revision may still be (re)started."""
-    if live["kind"] != "ConfigMap":
-        return live["kind"] in {"PodDisruptionBudget", "Service", HPA, SCALED_OBJECT}
+def _prunable(live: Manifest, target: Target, observed: Observed, decision: Decision) -> bool:
+    """What there may be too much of: the budget of a single pod, an autoscaler, a route or the
+    Service of peers that is no longer asked for, and everything of a revision that no longer
+    stands. Its record stays for a while: it is the history."""
+    kind, revision = live["kind"], revision_of(live)
+    if kind in {"PodDisruptionBudget", HPA, SCALED_OBJECT, route.ROUTE}:
+        return True
+    if revision is None:
+        return bool(kind == "Service" and live["metadata"]["name"] != target.name)
+    standing = set(decision.replicas)
+    if kind == "ControllerRevision":
+        return live["metadata"]["name"] in too_old(observed, standing)
+    if kind == "Deployment" and live["metadata"]["name"] != target.revision_name(revision):
+        # Of a version that had one for all revisions: it serves until this one can.
+        ready = sum(map(is_ready, pods_of(observed, decision.stable)))
+        return ready >= target.spec.replicas
     in_use = {revision_of(pod) for pod in observed.pods if is_active(pod)}
-    return revision_of(live) not in in_use and rollout_complete(target, observed)
+    gone = revision not in standing and revision not in in_use
+    return bool(gone and kind in {"Deployment", "ConfigMap", "Service"})
 
 
-def plan(target: Target, wanted: Sequence[Manifest], observed: Observed) -> ChildPlan:
+def plan(
+    target: Target, wanted: Sequence[Manifest], observed: Observed, decision: Decision
+) -> ChildPlan:
     """What to do about the children, given what is there."""
     apply: list[Manifest] = []
     waiting: list[ChildKey] = []
@@ -98,6 +136,6 @@ def plan(target: Target, wanted: Sequence[Manifest], observed: Observed) -> Chil
         if key_of(live) not in keys
         and owner(live, target.resource) is Owner.OURS
         and "deletionTimestamp" not in live["metadata"]
-        and _prunable(live, target, observed)
+        and _prunable(live, target, observed, decision)
     )
     return ChildPlan(tuple(apply), delete, tuple(problems), tuple(waiting))

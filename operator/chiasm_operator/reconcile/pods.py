@@ -63,7 +63,7 @@ def lacking(pod: Manifest, state: PodState | None) -> Iterator[Problem]:
     for fault in state.tier_faults if state else ():
         yield Problem(
             Reason.TIER_UNAVAILABLE,
-            f"{_name(pod)} serves without a tier of spec.tiers until it is replaced: {fault}",
+            f"{_name(pod)} serves without a tier of spec.tiers and tries again: {fault}",
             serves=True,
         )
 

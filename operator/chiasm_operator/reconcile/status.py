@@ -18,14 +18,23 @@ from chiasm_contract.conditions import (
     transitions,
 )
 
-from chiasm_operator.reconcile import autoscaling, namespaces
-from chiasm_operator.reconcile.children import ChildPlan, rollout_complete
+from chiasm_operator.reconcile import autoscaling, namespaces, routing
+from chiasm_operator.reconcile.children import ChildPlan, deployment_settled
 from chiasm_operator.reconcile.diagnosis import departures, refusals
 from chiasm_operator.reconcile.identity import judge
-from chiasm_operator.reconcile.observed import Observed, is_active, is_ready, pods_of
+from chiasm_operator.reconcile.observed import (
+    Observed,
+    is_active,
+    is_ready,
+    key_of,
+    pods_of,
+    revision_of,
+)
 from chiasm_operator.reconcile.pods import diagnose, lacking
 from chiasm_operator.reconcile.problems import Problem
+from chiasm_operator.reconcile.rollout import Asked, Decision, said
 from chiasm_operator.render import Target
+from chiasm_operator.render.route import ROUTE
 from chiasm_operator.render.service import url
 from chiasm_operator.resource import Resource
 
@@ -72,7 +81,7 @@ def _counts(target: Target, observed: Observed) -> _Counts:
 
 
 def _deployment_problems(target: Target, observed: Observed) -> list[Problem]:
-    live = observed.child("Deployment", target.name)
+    live = observed.child("Deployment", target.revision_name(target.revision))
     problems = []
     for item in live.get("status", {}).get("conditions", ()) if live else ():
         text = item.get("message", "")
@@ -90,12 +99,13 @@ def _deployment_problems(target: Target, observed: Observed) -> list[Problem]:
     return problems
 
 
-def problems_of(target: Target, observed: Observed, now: str) -> tuple[Problem, ...]:
+def problems_of(target: Target, observed: Observed, stable: str, now: str) -> tuple[Problem, ...]:
     """Everything wrong with what runs, the most telling first."""
     found: list[Problem] = []
     without: list[Problem] = []
     current = pods_of(observed, target.revision)
-    for pod in current:
+    revisions = dict.fromkeys((target.revision, stable))
+    for pod in (pod for revision in revisions for pod in pods_of(observed, revision)):
         name = pod["metadata"]["name"]
         events = observed.pod_events.get(name, ())
         problem = diagnose(target, pod, observed.states.get(name), events, now)
@@ -109,7 +119,9 @@ def problems_of(target: Target, observed: Observed, now: str) -> tuple[Problem, 
     return (*found, *_deployment_problems(target, observed), *without)
 
 
-def _ready(counts: _Counts, complete: bool, problem: Problem | None, waiting: bool) -> Finding:
+def _ready(
+    counts: _Counts, complete: bool, problem: Problem | None, waiting: bool, synced: Finding
+) -> Finding:
     def finding(status: Truth, reason: Reason, message: str) -> Finding:
         return Finding(ConditionType.READY, status, reason, message)
 
@@ -122,6 +134,9 @@ def _ready(counts: _Counts, complete: bool, problem: Problem | None, waiting: bo
             Reason.WAITING_FOR_CLEANUP,
             "Waiting for the objects of a deleted resource with this name to go.",
         )
+    if complete and synced.status is not Truth.TRUE:
+        # A pod that does not follow the plan may send requests where nobody answers.
+        return finding(Truth.FALSE, synced.reason, synced.message)
     if not complete:
         return finding(Truth.FALSE, Reason.ROLLOUT_IN_PROGRESS, share)
     if counts.desired == 0:
@@ -165,6 +180,8 @@ def _phase(conditions: Sequence[Condition], counts: _Counts) -> Phase:
     status = {condition.type: condition.status for condition in conditions}
     if status[ConditionType.DEGRADED] == Truth.TRUE:
         return Phase.DEGRADED
+    if status[ConditionType.PAUSED] == Truth.TRUE:
+        return Phase.PAUSED
     if status[ConditionType.PROGRESSING] == Truth.TRUE:
         return Phase.PROGRESSING
     if counts.desired == 0:
@@ -181,7 +198,23 @@ def _events(previous: Sequence[Condition], current: Sequence[Condition]) -> tupl
         stopped = condition.type == ConditionType.SERVING and condition.status == Truth.FALSE
         useless = reason is Reason.SERVED_NAMESPACE_RETIRED
         started = reason is Reason.ROLLOUT_IN_PROGRESS
-        if wrong or useless or (stopped and previous and reason is Reason.NO_READY_PODS):
+        ill = (
+            condition.type == ConditionType.ROLLOUT_HEALTHY and condition.status == Truth.FALSE
+        ) and reason in {Reason.INVALID_ANNOTATION, Reason.STABLE_CAPACITY}
+        failed = (
+            condition.type == ConditionType.ANALYSIS_HEALTHY and condition.status == Truth.FALSE
+        )
+        unrouted = (
+            condition.type == ConditionType.ROUTE_ACCEPTED and condition.status == Truth.FALSE
+        ) and reason is not Reason.ROUTE_NOT_FOLLOWED
+        if (
+            wrong
+            or useless
+            or unrouted
+            or ill
+            or failed
+            or (stopped and previous and reason is Reason.NO_READY_PODS)
+        ):
             events[reason] = Event(True, reason, condition.message)
         elif reason in _ANNOUNCED or (started and condition.type == ConditionType.PROGRESSING):
             events.setdefault(reason, Event(False, reason, condition.message))
@@ -189,29 +222,40 @@ def _events(previous: Sequence[Condition], current: Sequence[Condition]) -> tupl
 
 
 def outcome(
-    target: Target, observed: Observed, plan: ChildPlan, refused: Sequence[Problem], now: str
+    target: Target,
+    observed: Observed,
+    decision: Decision,
+    plan: ChildPlan,
+    refused: Sequence[Problem],
+    now: str,
 ) -> Outcome:
     """The status after a pass that did `plan`, of which `refused` did not succeed."""
     counts = _counts(target, observed)
     verdict = judge(target, observed)
-    problems = [*plan.problems, *refused, *problems_of(target, observed, now)]
-    mismatch = verdict.finding.status is Truth.FALSE
-    if mismatch and not any(item.reason is Reason.IDENTITY_MISMATCH for item in problems):
-        problems.append(Problem(verdict.finding.reason, verdict.finding.message))
-    tiers = namespaces.judge(target, verdict.latched)
-    problems.sort(key=lambda item: item.serves)
+    routed = routing.judge(target, observed, refused)
+    # Without the Gateway API the pods serve nevertheless; the condition of the route says it.
+    refused = [item for item in refused if item is not routing.NOT_INSTALLED]
+    problems = _problems(
+        target, observed, decision, (*plan.problems, *refused), verdict.finding, now
+    )
+    complete = _arrived(target, observed, decision, plan)
+    asked, resource = Asked.of(target), target.resource
+    rollout = said.findings(asked, decision, resource.conditions, observed.states)
+    synced = next(item for item in rollout if item.type is ConditionType.TRAFFIC_SYNCED)
     in_the_way = [item for item in problems if not item.serves]
-    complete = not plan.apply and not plan.waiting and rollout_complete(target, observed)
+    first = in_the_way[0] if in_the_way else None
+    tiers = namespaces.judge(target, verdict.latched)
     findings = (
-        _ready(counts, complete, in_the_way[0] if in_the_way else None, bool(plan.waiting)),
+        _ready(counts, complete, first, bool(plan.waiting), synced),
         _serving(counts),
         _progressing(target, complete, problems),
         _degraded(problems),
         verdict.finding,
         *filter(None, (autoscaling.judge(target, observed),)),
         *([tiers] if tiers else []),
+        *([routed] if routed else []),
+        *rollout,
     )
-    resource = target.resource
     conditions = merge(resource.conditions, findings, now, resource.generation)
     status = {
         "observedGeneration": resource.generation,
@@ -225,10 +269,61 @@ def outcome(
         "ready": f"{counts.ready_updated}/{counts.desired}",
         "selector": f"{names.LABEL_APP}={names.APP},{names.LABEL_OWNER}={resource.name}",
         **({"identity": verdict.latched} if verdict.latched else {}),
+        "rollout": decision.rollout.model_dump(mode="json", by_alias=True, exclude_none=True),
         "conditions": [condition.to_dict() for condition in conditions],
     }
-    settled = complete and not in_the_way and counts.ready_updated == counts.desired
-    return Outcome(status, _events(resource.conditions, conditions), settled)
+    changes = said.told(resource.status.get("rollout"), asked, decision)
+    events = (
+        *_events(resource.conditions, conditions),
+        *(Event(item.warning, item.reason, item.message) for item in changes),
+    )
+    calm = complete and not in_the_way and synced.status is Truth.TRUE
+    settled = calm and counts.ready_updated == counts.desired
+    return Outcome(status, _once(events), settled)
+
+
+def _problems(
+    target: Target,
+    observed: Observed,
+    decision: Decision,
+    known: Sequence[Problem],
+    identity: Finding,
+    now: str,
+) -> list[Problem]:
+    problems = [
+        *known,
+        *problems_of(target, observed, decision.stable, now),
+        *said.problems(decision),
+    ]
+    mismatch = identity.status is Truth.FALSE
+    if mismatch and not any(item.reason is Reason.IDENTITY_MISMATCH for item in problems):
+        problems.append(Problem(identity.reason, identity.message))
+    return sorted(problems, key=lambda item: item.serves)
+
+
+def _arrived(target: Target, observed: Observed, decision: Decision, plan: ChildPlan) -> bool:
+    """Whether clients reach the present revision, and its pods are as its Deployment wants.
+
+    What is done about a revision that leaves, or noted beside a plan that stays, is no rollout;
+    nor is a route: TrafficSynced waits for it where it divides.
+    """
+    changed = [
+        item
+        for item in plan.apply
+        if revision_of(item) in (None, target.revision)
+        and key_of(item) not in {("ConfigMap", target.traffic_name), (ROUTE, target.name)}
+    ]
+    if changed or plan.waiting or decision.renewed:
+        return False
+    service = observed.child("Service", target.name) or {}
+    selector = service.get("spec", {}).get("selector", {})
+    reached = selector.get(names.LABEL_REVISION) == target.revision == decision.stable
+    return reached and deployment_settled(target, observed)
+
+
+def _once(events: Sequence[Event]) -> tuple[Event, ...]:
+    """One event for each reason; the first tells most."""
+    return tuple({event.reason: event for event in reversed(events)}.values())[::-1]
 
 
 def invalid(resource: Resource, message: str, now: str) -> Outcome:

@@ -13,34 +13,76 @@ from chiasm_operator.render import (
     disruption_budget,
     network_policy,
     retired,
+    revision,
+    route,
     service,
     service_account,
     tenants,
     tiers,
+    traffic,
 )
+from chiasm_operator.render.revision import Record
 from chiasm_operator.render.secret_use import SecretUse
 from chiasm_operator.render.target import Target
 from chiasm_operator.resource import Manifest
 
-__all__ = ["SecretUse", "Target", "children", "secret_uses"]
+__all__ = [
+    "Record",
+    "SecretUse",
+    "Target",
+    "children",
+    "of_revision",
+    "scaling",
+    "secret_uses",
+    "shared",
+]
 
 
-def children(target: Target) -> tuple[Manifest, ...]:
-    """Every child that should exist, in the order in which they are applied."""
+def shared(target: Target) -> tuple[Manifest, ...]:
+    """What all revisions share but the Service for clients and `scaling`, in order of applying."""
     budget = disruption_budget.render(target)
-    scaler = autoscaler.render(target)
     ended = retired.render(target)
     peers = service.render_peers(target)
     return (
         service_account.render(target),
-        configmap.render(target),
         *([ended] if ended else []),
         network_policy.render(target),
         *([budget] if budget else []),
-        service.render(target),
         *([peers] if peers else []),
-        deployment.render(target),
-        *([scaler] if scaler else []),
+    )
+
+
+def scaling(target: Target) -> tuple[Manifest, ...]:
+    """The autoscaler, if one is asked for; last, for the cluster may not know its kind."""
+    scaler = autoscaler.render(target)
+    return (scaler,) if scaler else ()
+
+
+def of_revision(
+    target: Target, record: Record, number: int, replicas: int, restarted_at: str | None = None
+) -> tuple[Manifest, ...]:
+    """What one revision has for itself, in the order of applying."""
+    return (
+        revision.render(target, record, number),
+        configmap.render(target, record.revision, record.files),
+        service.render_revision(target, record.revision),
+        deployment.render(target, record, replicas, restarted_at),
+    )
+
+
+def children(target: Target) -> tuple[Manifest, ...]:
+    """Every child of a resource whose spec never changed.
+
+    Raises: InvalidSpec when the spec holds a value that no part would accept.
+    """
+    record = revision.record_of(target)
+    routed = route.render(target, traffic.whole(target))
+    return (
+        *shared(target),
+        *of_revision(target, record, 1, target.spec.replicas),
+        *([routed] if routed else []),
+        service.render(target, target.revision),
+        *scaling(target),
     )
 
 

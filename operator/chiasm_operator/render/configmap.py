@@ -1,8 +1,9 @@
-"""The ConfigMap: `worker.json` and `sidecar.json` of one revision."""
+"""The ConfigMap of one revision: `worker.json` and `sidecar.json`."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -105,6 +106,7 @@ def block_tiers(target: Target) -> BlockTiers | None:
         if asked.peers is None
         else PeerTier(
             hosts=(service.peers_host(target),),
+            transport=asked.peers.transport,
             secret_path=Path(names.PEERS_KEY_FILE),
             timeout_seconds=asked.peers.timeout_milliseconds / 1000,
         ),
@@ -144,6 +146,8 @@ def sidecar_config(target: Target) -> SidecarConfig:
         request_timeout_seconds=spec.config.request_timeout_seconds,
         expected_identity=expected_identity(target),
         access_log=spec.observability.access_log,
+        revision=target.revision,
+        traffic_file=Path(names.TRAFFIC_FILE),
         tiers=block_tiers(target),
         tenants=tenants.config(target),
     )
@@ -153,13 +157,13 @@ def _file(config: BaseModel) -> str:
     return json.dumps(config.model_dump(mode="json"), indent=2, sort_keys=True) + "\n"
 
 
-def render(target: Target) -> dict[str, Any]:
-    """The ConfigMap.
+def files(target: Target) -> dict[str, str]:
+    """Both files of a revision that is new.
 
     Raises: InvalidSpec when the spec holds a value that no part would accept.
     """
     try:
-        data = {
+        return {
             names.WORKER_CONFIG_KEY: _file(worker_config(target)),
             names.SIDECAR_CONFIG_KEY: _file(sidecar_config(target)),
         }
@@ -169,11 +173,13 @@ def render(target: Target) -> dict[str, Any]:
         raise InvalidSpec(f"{error.title}: {field}: {first['msg']}.") from error
     except ValueError as error:
         raise InvalidSpec(str(error)) from error
+
+
+def render(target: Target, revision: str, kept: Mapping[str, str]) -> dict[str, Any]:
+    """The ConfigMap of a revision, with the files that were made for it."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": target.metadata(
-            target.config_name, labels={names.LABEL_REVISION: target.revision}
-        ),
-        "data": data,
+        "metadata": target.revision_metadata(revision),
+        "data": dict(kept),
     }

@@ -1,4 +1,4 @@
-"""The Deployment: the pods, and how a new revision replaces the old one."""
+"""The Deployment of one revision; how many pods it has is decided elsewhere."""
 
 from __future__ import annotations
 
@@ -6,22 +6,24 @@ from typing import Any
 
 from chiasm_contract import names
 
-from chiasm_operator.render import pod
+from chiasm_operator.render.revision import Record
 from chiasm_operator.render.target import Target
 
 
-def render(target: Target) -> dict[str, Any]:
-    """The Deployment."""
+def render(
+    target: Target, record: Record, replicas: int, restarted_at: str | None = None
+) -> dict[str, Any]:
+    """The Deployment; its own strategy serves restarts, for a template has one revision only."""
     rollout = target.spec.rollout
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": target.metadata(labels={names.LABEL_REVISION: target.revision}),
+        "metadata": target.revision_metadata(record.revision),
         "spec": {
-            "replicas": target.spec.replicas,
+            "replicas": replicas,
             "revisionHistoryLimit": 2,
             "progressDeadlineSeconds": rollout.progress_deadline_seconds,
-            "selector": {"matchLabels": target.selector},
+            "selector": {"matchLabels": target.revision_selector(record.revision)},
             "strategy": {
                 "type": "RollingUpdate",
                 "rollingUpdate": {
@@ -29,6 +31,15 @@ def render(target: Target) -> dict[str, Any]:
                     "maxUnavailable": rollout.max_unavailable,
                 },
             },
-            "template": pod.render(target),
+            "template": _template(record, restarted_at),
         },
     }
+
+
+def _template(record: Record, restarted_at: str | None) -> dict[str, Any]:
+    template = dict(record.template)
+    if restarted_at is None:
+        return template
+    metadata = template["metadata"]
+    annotations = {**metadata.get("annotations", {}), names.ANNOTATION_RESTARTED_AT: restarted_at}
+    return {**template, "metadata": {**metadata, "annotations": annotations}}

@@ -17,7 +17,7 @@ from chiasm_operator.render import placement, retired, tenants
 from chiasm_operator.render.target import Target
 from chiasm_operator.render.tiers import tier_mounts, tier_volumes
 
-_RUN, _TMP, _CONFIG, _MODEL = "run", "tmp", "config", "model"
+_RUN, _TMP, _CONFIG, _MODEL, _TRAFFIC = "run", "tmp", "config", "model", "traffic"
 _RUN_BYTES = 64 * 2**20
 # A model may take this long to load before its worker counts as stuck.
 _STARTUP_SECONDS = 1800
@@ -29,7 +29,8 @@ def _volumes(target: Target) -> list[dict[str, Any]]:
     volumes: list[dict[str, Any]] = [
         {"name": _RUN, "emptyDir": _run_volume(target)},
         {"name": _TMP, "emptyDir": {"sizeLimit": "1Gi"}},
-        {"name": _CONFIG, "configMap": {"name": target.config_name}},
+        {"name": _CONFIG, "configMap": {"name": target.revision_name(target.revision)}},
+        _traffic_volume(target),
     ]
     source = target.spec.model.source
     if source.path:
@@ -39,6 +40,13 @@ def _volumes(target: Target) -> list[dict[str, Any]]:
         image = {"reference": source.image.reference, "pullPolicy": source.image.pull_policy}
         volumes.append({"name": _MODEL, "image": image})
     return volumes + tier_volumes(target) + retired.volumes(target) + tenants.volumes(target)
+
+
+def _traffic_volume(target: Target) -> dict[str, Any]:
+    """The plan alone, without what the operator keeps beside it; a pod starts without one too."""
+    items = [{"key": names.TRAFFIC_KEY, "path": names.TRAFFIC_KEY}]
+    config = {"name": target.traffic_name, "optional": True, "items": items}
+    return {"name": _TRAFFIC, "configMap": config}
 
 
 def _run_volume(target: Target) -> dict[str, Any]:
@@ -109,6 +117,8 @@ def _sidecar(target: Target) -> dict[str, Any]:
         "resources": {"requests": resources.requests, "limits": resources.limits},
         "volumeMounts": [
             *_mounts(target, model=False),
+            # No subPath: such mounts never change.
+            {"name": _TRAFFIC, "mountPath": names.TRAFFIC_DIR, "readOnly": True},
             *tier_mounts(target),
             *retired.mounts(target),
             *tenants.mounts(target),

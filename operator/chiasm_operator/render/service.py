@@ -1,4 +1,6 @@
-"""The Service: the API for clients, the metrics for scrapers; and one by which pods find others."""
+"""The Services: one for clients, whose selector says which revision is stable, one for each
+revision, by which sidecars hand over what the other revision is to answer, and one by which pods
+find each other's memory."""
 
 from __future__ import annotations
 
@@ -14,15 +16,15 @@ def url(target: Target) -> str:
     return f"http://{target.name}.{target.resource.namespace}.svc:{names.API_PORT}"
 
 
-def render(target: Target) -> dict[str, Any]:
-    """The Service."""
+def render(target: Target, stable: str) -> dict[str, Any]:
+    """The Service for clients: the API, and the metrics for scrapers."""
     return {
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": target.metadata(),
         "spec": {
             "type": "ClusterIP",
-            "selector": target.selector,
+            "selector": target.revision_selector(stable),
             "ports": [
                 {"name": "http", "port": names.API_PORT, "targetPort": "http", "protocol": "TCP"},
                 {
@@ -45,9 +47,10 @@ def peers_host(target: Target) -> str:
     return f"{_peers_name(target)}.{target.resource.namespace}.svc"
 
 
-def peer_ports() -> list[dict[str, Any]]:
+def peer_ports(target: Target) -> list[dict[str, Any]]:
     """Those that only pods of the resource may reach, for a network policy."""
-    return [{"port": port, "protocol": "TCP"} for port in (names.PEER_PORT, names.PEER_DATA_PORT)]
+    ports = [names.PEER_PORT, *([names.PEER_DATA_PORT] if target.has_nixl else [])]
+    return [{"port": port, "protocol": "TCP"} for port in ports]
 
 
 def render_peers(target: Target) -> dict[str, Any] | None:
@@ -69,6 +72,22 @@ def render_peers(target: Target) -> dict[str, Any] | None:
                     "targetPort": names.PEER_PORT,
                     "protocol": "TCP",
                 },
+            ],
+        },
+    }
+
+
+def render_revision(target: Target, revision: str) -> dict[str, Any]:
+    """The Service of one revision."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": target.revision_metadata(revision),
+        "spec": {
+            "type": "ClusterIP",
+            "selector": target.revision_selector(revision),
+            "ports": [
+                {"name": "http", "port": names.API_PORT, "targetPort": "http", "protocol": "TCP"},
             ],
         },
     }

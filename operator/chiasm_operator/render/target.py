@@ -1,10 +1,10 @@
 """What every renderer gets: the resource, its spec, the images, and the revision they make.
 
-The revision names what is served. It changes exactly when pods must change: it hashes the
-spec without what the Deployment alone handles (replicas, surge) and what running pods are told
-(retired namespaces), fields at their defaults left
-out, so that a newer operator with more fields restarts nothing, and what is known of a built-in
-model, so that other weights under the same name never meet pods of the old ones.
+The revision names what is served. It changes exactly when pods must change: it hashes the spec
+without what decides how many pods there are, how they are replaced and what running pods are told
+(retired namespaces), fields at their defaults left out, so that a newer operator with more fields
+restarts nothing, and what is known of a built-in model, so that other weights under the same name
+never meet pods of the old ones.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 
 from chiasm_contract import names
 from chiasm_contract.api.fields import CANONICAL
+from chiasm_contract.api.rollout import TOLD_TO_PODS, Rollout
 from chiasm_contract.api.v1alpha1 import Spec
 from chiasm_contract.builtin_models import builtin_identity, builtin_models
 from chiasm_contract.fingerprint import Value
@@ -26,17 +27,18 @@ from chiasm_operator.resource import Images, Resource
 
 REVISION_VERSION = "v1"
 
-_NOT_SERVING: Any = {
+NOT_SERVING: Any = {
     "replicas": True,
     "autoscaling": True,
+    "gateway": True,
     "tiers": {"retired_namespaces"},
-    "rollout": {"max_surge", "max_unavailable", "progress_deadline_seconds"},
+    "rollout": set(Rollout.model_fields) - TOLD_TO_PODS,
 }
 
 
 def revision(spec: Spec, images: Images) -> str:
     """`v1-` and ten hex digits; usable as a label value and in names."""
-    serving = spec.model_dump(exclude=_NOT_SERVING, exclude_defaults=True, context=CANONICAL)
+    serving = spec.model_dump(exclude=NOT_SERVING, exclude_defaults=True, context=CANONICAL)
     # A section of which only left-out fields were set is a section at its defaults.
     serving = {name: section for name, section in serving.items() if section != {}}
     content = {"spec": serving, "worker": images.worker, "sidecar": sidecar_image(spec, images)}
@@ -53,9 +55,18 @@ def has_peers(spec: Spec) -> bool:
     return spec.tiers is not None and spec.tiers.peers is not None
 
 
+def has_nixl(spec: Spec) -> bool:
+    """Whether they do so through NIXL's own port."""
+    return (
+        spec.tiers is not None
+        and spec.tiers.peers is not None
+        and spec.tiers.peers.transport == "nixl"
+    )
+
+
 def sidecar_image(spec: Spec, images: Images) -> str:
     """The one with NIXL only for those who use it: it is 230 MB larger."""
-    return images.sidecar_peers if has_peers(spec) else images.sidecar
+    return images.sidecar_peers if has_nixl(spec) else images.sidecar
 
 
 def _known_identity(spec: Spec) -> Mapping[str, Value]:
@@ -76,7 +87,7 @@ class Target:
 
     @property
     def name(self) -> str:
-        """Name of the resource and of most of its children."""
+        """Name of the resource and of what its revisions share."""
         return self.resource.name
 
     @cached_property
@@ -84,20 +95,29 @@ class Target:
         """See `revision`."""
         return revision(self.spec, self.images)
 
+    def revision_name(self, revision: str) -> str:
+        """Name of each object that one revision has for itself; at most 63 characters."""
+        return f"{self.name}-{revision}"
+
+    @property
+    def traffic_name(self) -> str:
+        """Name of the ConfigMap with the traffic plan."""
+        return f"{self.name}-traffic"
+
     @property
     def has_peers(self) -> bool:
         """See `has_peers`."""
         return has_peers(self.spec)
 
     @property
+    def has_nixl(self) -> bool:
+        """See `has_nixl`."""
+        return has_nixl(self.spec)
+
+    @property
     def sidecar_image(self) -> str:
         """See `sidecar_image`."""
         return sidecar_image(self.spec, self.images)
-
-    @property
-    def config_name(self) -> str:
-        """Name of this revision's ConfigMap: pods of an older revision keep their own."""
-        return f"{self.name}-{self.revision}"
 
     @property
     def model_id(self) -> str:
@@ -109,6 +129,10 @@ class Target:
         """Labels that pick the resource's pods; they never change."""
         return {names.LABEL_APP: names.APP, names.LABEL_OWNER: self.name}
 
+    def revision_selector(self, revision: str) -> dict[str, str]:
+        """Labels that pick the pods of one revision."""
+        return {**self.selector, names.LABEL_REVISION: revision}
+
     @property
     def labels(self) -> dict[str, str]:
         """Labels of every child."""
@@ -117,6 +141,10 @@ class Target:
             names.LABEL_INSTANCE: self.name,
             names.LABEL_MANAGED_BY: names.FIELD_MANAGER,
         }
+
+    def revision_metadata(self, revision: str) -> dict[str, Any]:
+        """`metadata` of a child that belongs to one revision."""
+        return self.metadata(self.revision_name(revision), labels={names.LABEL_REVISION: revision})
 
     def metadata(
         self,

@@ -1,7 +1,7 @@
 """The block service put together from its settings, started and stopped.
 
 A tier that cannot be opened is left out, with a line in the log and a sentence to whoever wants to
-know: the others serve, and the worker computes what they do not have.
+know, and is tried again: meanwhile the others serve, and the worker computes what they do not have.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from chiasm_contract.block_record import RecordKind
 from chiasm_contract.tiers import BlockTiers, RecordKindName
 
-from chiasm_sidecar.kv.meters import Meters
+from chiasm_sidecar.kv.meters import Meters, place_name
 from chiasm_sidecar.kv.namespaces import Registry
 from chiasm_sidecar.kv.peers.tier import PeerTier
 from chiasm_sidecar.kv.retired_list import RetiredList
@@ -33,14 +33,19 @@ from chiasm_sidecar.metrics import Metrics
 
 log = logging.getLogger("chiasm.sidecar.kv")
 
+Lacks = Callable[[tuple[str, ...]], None]
+
+_FIRST_PAUSE_SECONDS = 1.0
+_MAX_PAUSE_SECONDS = 30.0
+
 
 @contextlib.asynccontextmanager
 async def block_service(
-    settings: BlockTiers, admitted: Admitted, metrics: Metrics, lacks: Callable[[str], None]
+    settings: BlockTiers, admitted: Admitted, metrics: Metrics, lacks: Lacks
 ) -> AsyncIterator[BlockStore]:
     """Serve the socket while the block runs; leaving it closes every tier.
 
-    `lacks` is told why a tier is left out.
+    `lacks` is told why tiers are left out, all of them whenever that changes.
 
     Raises: OSError when the socket cannot be made.
     """
@@ -92,13 +97,43 @@ def _levels(settings: BlockTiers, meters: Meters) -> list[Level]:
 
 
 async def _open_and_sweep(
-    levels: list[Level], store: BlockStore, sweeper: Sweeper, lacks: Callable[[str], None]
+    levels: list[Level], store: BlockStore, sweeper: Sweeper, lacks: Lacks
 ) -> None:
-    for level in levels:
-        try:
-            await level.tier.open()
-        except TierFailed as error:
-            log.error("a tier cannot be used", extra={"fields": {"detail": str(error)}})
-            lacks(str(error))
+    faults: dict[Level, str] = {}
+    closed = [level for level in levels if not await _opens(level, faults, lacks)]
     store.recount()
-    await sweeper.begin()
+    async with asyncio.TaskGroup() as late:
+        for level in closed:
+            late.create_task(_keep_opening(level, faults, store, sweeper, lacks))
+        await sweeper.begin()
+
+
+async def _keep_opening(
+    level: Level, faults: dict[Level, str], store: BlockStore, sweeper: Sweeper, lacks: Lacks
+) -> None:
+    pause = _FIRST_PAUSE_SECONDS
+    await asyncio.sleep(pause)
+    while not await _opens(level, faults, lacks):
+        pause = min(2 * pause, _MAX_PAUSE_SECONDS)
+        await asyncio.sleep(pause)
+    store.recount()
+    await sweeper.resume(level)
+
+
+async def _opens(level: Level, faults: dict[Level, str], lacks: Lacks) -> bool:
+    """Whether a tier can be used now; `faults` are of those that cannot."""
+    place = place_name(level.tier.place)
+    before = faults.pop(level, None)
+    try:
+        await level.tier.open()
+    except TierFailed as error:
+        faults[level] = str(error)
+        if before != str(error):
+            words = {"tier": place, "detail": str(error)}
+            log.error("a tier cannot be used", extra={"fields": words})
+            lacks(tuple(faults.values()))
+        return False
+    if before is not None:
+        log.info("a tier can be used after all", extra={"fields": {"tier": place}})
+        lacks(tuple(faults.values()))
+    return True

@@ -63,8 +63,12 @@ class Sweeper:
         """The tiers are open: sweep from now on, first what processes of before had begun."""
         self._opened.set()
         for level in self._levels:
-            for prefix in level.tier.tombstones():
-                await self._sweep(level, prefix)
+            await self.resume(level)
+
+    async def resume(self, level: Level) -> None:
+        """A tier is open: sweep what processes of before had begun to."""
+        for prefix in list(level.tier.tombstones()):
+            await self._sweep(level, prefix)
 
     async def close(self) -> None:
         """Leave the rest to the next process."""

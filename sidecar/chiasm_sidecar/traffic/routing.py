@@ -8,6 +8,9 @@ stable is right: a conversation that has been moved there once does not come bac
 whose pin is lost goes to stable. Between revisions of one compute_fp, whose cached vectors are the
 same, pins are soft: a share of nothing or of all takes every conversation along.
 
+Where a gateway divides, it has drawn already: behind an override, this pod answers what reaches it
+and remembers nothing.
+
 Must not know: clocks, files, HTTP beyond the headers' names.
 """
 
@@ -18,7 +21,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from chiasm_contract.messages import ChatMessage
-from chiasm_contract.names import CONVERSATION_HEADER
+from chiasm_contract.names import CONVERSATION_HEADER, REVISION_HEADER, ROUTE_HEADER
 from chiasm_contract.traffic import WHOLE, Role, TrafficPlan, Version
 
 from chiasm_sidecar.traffic import conversations
@@ -26,7 +29,7 @@ from chiasm_sidecar.traffic.counting import Books
 from chiasm_sidecar.traffic.pins import Pins
 from chiasm_sidecar.traffic.splitter import Splitter, phase_of
 
-Reason = Literal["only", "override", "pin", "lost", "share"]
+Reason = Literal["only", "override", "pin", "lost", "share", "gateway"]
 
 
 @dataclass(frozen=True)
@@ -118,7 +121,8 @@ class Router:
         name, said = (None, None) if header is None else conversations.parse_header(header)
         if plan.canary is None:
             return self._to(plan, plan.stable, "only", _Turn(name))
-        turn = _turn(asked, name, said) if plan.sticky else _Turn(name)
+        sticky = plan.sticky and not self._gateway_drew(plan, asked.headers)
+        turn = _turn(asked, name, said) if sticky else _Turn(name)
         version, reason = self._choose(plan, plan.canary, asked, turn, now)
         if turn.key is not None:
             self.pins.pin(turn.key, version.revision, now + plan.sticky_seconds)
@@ -130,6 +134,8 @@ class Router:
         chosen = _override(plan, asked.headers)
         if chosen is not None:
             return chosen, "override"
+        if self._gateway_drew(plan, asked.headers):
+            return (canary if canary.revision == self._own else plan.stable), "gateway"
         remembered = None if turn.key is None else self.pins.find(turn.key, now)
         known = {turn.said, remembered} & {plan.stable.revision, canary.revision}
         if known:
@@ -138,6 +144,11 @@ class Router:
         if turn.is_later:
             return plan.stable, "lost"
         return self._draw(plan, canary), "share"
+
+    def _gateway_drew(self, plan: TrafficPlan, headers: Mapping[str, str]) -> bool:
+        """Whether the share is kept already; for a moment the plan and the route may disagree."""
+        named = headers.get(REVISION_HEADER) == self._own and ROUTE_HEADER in headers
+        return named or plan.divided_by == "gateway"
 
     def _draw(self, plan: TrafficPlan, canary: Version) -> Version:
         version = canary if self._draws.draw(plan.share) else plan.stable

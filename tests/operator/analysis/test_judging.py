@@ -121,6 +121,17 @@ def test_no_data_holds():
         assert (verdict.kind, verdict.reason) == (Kind.HOLD, "NoData")
 
 
+def test_failures_too_few_for_a_verdict_do_not_pass():
+    """Stable was hardly asked either, so no modality was short: 0 answers were "not worse"."""
+    verdict = judge(
+        Policy(min_samples=20),
+        {"image": Counts(requests=2, errors=2)},
+        {"image": Counts(requests=3, answers=3)},
+    )
+    assert verdict.kind is Kind.HOLD
+    assert verdict.reason == "TooFewSamples"
+
+
 def test_a_modality_that_only_stable_was_asked_in_holds():
     draw = random.Random(4)
     canary = {"text": answered(draw, 500, HEALTHY)}

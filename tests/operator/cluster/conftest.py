@@ -27,6 +27,7 @@ CHILDREN = {
     "ConfigMap": "/api/v1/namespaces/{}/configmaps",
     "Service": "/api/v1/namespaces/{}/services",
     "Deployment": "/apis/apps/v1/namespaces/{}/deployments",
+    "ControllerRevision": "/apis/apps/v1/namespaces/{}/controllerrevisions",
     "PodDisruptionBudget": "/apis/policy/v1/namespaces/{}/poddisruptionbudgets",
     "NetworkPolicy": "/apis/networking.k8s.io/v1/namespaces/{}/networkpolicies",
     "HorizontalPodAutoscaler": "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers",
@@ -169,6 +170,11 @@ class Namespace:
         assert response.is_success, response.text
         stored: dict[str, Any] = response.json()
         return stored
+
+    def annotate(self, name: str, **annotations: str | None) -> None:
+        """canary_weight="5" sets chiasm.dev/canary-weight; None removes it."""
+        full = {f"chiasm.dev/{key.replace('_', '-')}": text for key, text in annotations.items()}
+        self.patch(self.path(name), {"metadata": {"annotations": full}})
 
     def patch(self, path: str, body: dict[str, Any]) -> None:
         response = self.api.patch(

@@ -13,16 +13,25 @@ pytestmark = pytest.mark.cluster
 World = Any  # the Namespace of conftest.py
 Eventually = Callable[..., None]
 
-KINDS = {"ServiceAccount", "Service", "Deployment", "PodDisruptionBudget", "NetworkPolicy"}
+KINDS = {
+    "ServiceAccount", "Service", "Deployment", "ConfigMap", "ControllerRevision",
+    "PodDisruptionBudget", "NetworkPolicy",
+}  # fmt: skip
 
 
 def kinds(world: World, name: str) -> set[str]:
-    return {kind for kind, child in world.children(name) if child == name}
+    return {kind for kind, _ in world.children(name)}
 
 
 def first(world: World, owner: str, kind: str) -> str:
-    """Name of the owner's child of that kind."""
-    return str(next(child for each, child in world.children(owner) if each == kind))
+    """Name of the owner's child of that kind; of its ConfigMaps the one with its files."""
+    return str(
+        next(
+            child
+            for each, child in world.children(owner)
+            if each == kind and not child.endswith("-traffic")
+        )
+    )
 
 
 def ready(world: World, name: str) -> bool:
@@ -74,7 +83,7 @@ def test_nothing_of_kopf_is_left_in_the_resource(world: World, served: str) -> N
     assert "annotations" not in metadata
 
 
-@pytest.mark.parametrize("kind", sorted(KINDS | {"ConfigMap"}))
+@pytest.mark.parametrize("kind", sorted(KINDS))
 def test_a_deleted_child_comes_back(
     kind: str, world: World, served: str, eventually: Eventually
 ) -> None:
@@ -176,7 +185,7 @@ def test_a_new_revision_replaces_the_old_and_its_config(
     def replaced() -> bool:
         revision = world.status(served)["revision"]
         configs = {name for kind, name in world.children(served) if kind == "ConfigMap"}
-        alone = configs == {f"{served}-{revision}"}
+        alone = configs == {f"{served}-{revision}", f"{served}-traffic"}
         return revision != before and ready(world, served) and alone
 
     eventually(replaced, "the old revision's ConfigMap should be pruned")

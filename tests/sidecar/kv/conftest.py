@@ -207,8 +207,11 @@ class Service:
     metrics: Metrics
     admitted: IdentityReport | None
     workers: list[TestWorker] = field(default_factory=list)
-    lacking: list[str] = field(default_factory=list)
+    lacking: tuple[str, ...] = ()
     running: AsyncExitStack = field(default_factory=AsyncExitStack)
+
+    def lack(self, faults: tuple[str, ...]) -> None:
+        self.lacking = faults
 
     async def stop(self) -> None:
         for worker in self.workers:
@@ -268,7 +271,7 @@ async def start_service(tmp_path: Path) -> AsyncIterator[StartService]:
             service = Service(settings, None, metrics, IDENTITY)  # type: ignore[arg-type]
             stack.push_async_callback(service.stop)
             service.store = await service.running.enter_async_context(
-                block_service(settings, lambda: service.admitted, metrics, service.lacking.append)
+                block_service(settings, lambda: service.admitted, metrics, service.lack)
             )
             return service
 

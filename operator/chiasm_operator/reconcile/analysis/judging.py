@@ -102,6 +102,8 @@ def _enough(policy: Policy, canary: Mapping[str, Counts], stable: Mapping[str, C
         asked = stable.get(modality, Counts()).answers
         if seen < policy.min_samples and (asked >= policy.min_samples or seen):
             short.append(f"{modality} {seen}")
+    if not short and all(each.answers < policy.min_samples for each in canary.values()):
+        short = ["none"]  # all that was asked failed, too seldom to be a verdict
     if short:
         return Verdict(
             Kind.HOLD,

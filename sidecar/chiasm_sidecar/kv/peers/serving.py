@@ -1,10 +1,13 @@
-"""Tells other replicas where records lie: the peer's end of the control connection.
+"""Tells other replicas where records lie, and sends them: the peer's end of the connection.
 
 Whoever has not the secret learns nothing, and a connection that says nothing holds nothing but a
 socket, of which there are few. A namespace is asked for by its name and a record by its key, which
 is a digest of everything that it was computed for: whoever knows neither finds nothing.
 
-Must not know: how records are read, who the other replicas are.
+Records are sent in pieces, one of all answers in a turn of the event loop (0.1 ms), and each when
+the one before has gone: whoever takes none holds a piece, and that not for long.
+
+Must not know: who the other replicas are.
 """
 
 from __future__ import annotations
@@ -14,20 +17,34 @@ import contextlib
 import logging
 import secrets
 from asyncio import StreamReader, StreamWriter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
+from typing import Protocol
 
 from chiasm_sidecar.kv.peers import wire
-from chiasm_sidecar.kv.peers.fence import Fence
-from chiasm_sidecar.kv.tiers.arena import Place
+from chiasm_sidecar.kv.tiers.arena import ArenaTier
 from chiasm_sidecar.kv.tiers.base import TierFailed
 
 log = logging.getLogger("chiasm.sidecar.kv")
 
-Find = Callable[[str, int, Sequence[bytes]], list[Place | None]]
 Refused = Callable[[str], None]
 
 _MAX_CONNECTIONS = 256
 _GREETING_SECONDS = 5.0
+_PIECE_SECONDS = 5.0
+
+
+class Door(Protocol):
+    """What opens for those who have proved that they know the secret."""
+
+    def admit(self, address: str) -> None:
+        """Raises: TierFailed."""
+
+    def dismiss(self, address: str) -> None:
+        """Take back one `admit`."""
+
+
+class _TakesNothing(Exception):
+    """The asker does not take what it asked for."""
 
 
 class Serving:
@@ -37,15 +54,16 @@ class Serving:
         self,
         read_secret: Callable[[], bytes],
         description: wire.Description,
-        find: Find,
+        memory: ArenaTier,
         refused: Refused,
-        fence: Fence,
+        door: Door,
     ) -> None:
         self._read_secret = read_secret
         self._description = wire.encode_description(description)
-        self._find = find
+        self._memory = memory
         self._refused = refused
-        self._fence = fence
+        self._door = door
+        self._sending = asyncio.Lock()
         self._connections: set[asyncio.Task[None]] = set()
 
     @contextlib.asynccontextmanager
@@ -80,22 +98,26 @@ class Serving:
         try:
             async with asyncio.timeout(_GREETING_SECONDS):
                 channel = await self._greet(reader, writer)
-                first = channel.open(await read_frame(reader))
+                first = await self._asked(channel, reader)
             # Only now is it known that the asker has the secret.
             address = writer.get_extra_info("peername")[0]
-            self._fence.admit(address)
+            self._door.admit(address)
             try:
                 await self._answer(channel, *first, writer)
                 while True:
-                    await self._answer(channel, *channel.open(await read_frame(reader)), writer)
+                    await self._answer(channel, *await self._asked(channel, reader), writer)
             finally:
-                self._fence.dismiss(address)
+                self._door.dismiss(address)
         except (ConnectionError, asyncio.IncompleteReadError):
             pass  # the asker has gone
         except (ValueError, TimeoutError, TierFailed) as error:
             self._refused("silent" if isinstance(error, TimeoutError) else "denied")
             words = {"detail": str(error) or "it said nothing"}
             log.warning("a replica that asks is refused", extra={"fields": words})
+        except _TakesNothing:
+            self._refused("slow")
+            writer.transport.abort()  # what waits to be sent would keep it open
+            log.warning("a replica does not take what it asked for")
         except Exception:
             log.exception("a replica that asks is left by a fault of ours")
 
@@ -105,6 +127,10 @@ class Serving:
         writer.write(wire.encode_proof(secret, theirs, ours))
         return wire.Channel(secret, theirs, ours, asker=False)
 
+    async def _asked(self, channel: wire.Channel, reader: StreamReader) -> tuple[wire.Kind, bytes]:
+        kind, body = channel.open(await read_frame(reader))
+        return kind, bytes(body)
+
     async def _answer(
         self, channel: wire.Channel, kind: wire.Kind, body: bytes, writer: StreamWriter
     ) -> None:
@@ -112,11 +138,28 @@ class Serving:
             writer.write(channel.seal(wire.Kind.REGION, self._description))
         elif kind is wire.Kind.LOOKUP:
             lookup = wire.decode_lookup(body)
-            places = self._find(lookup.namespace, lookup.record_bytes, lookup.keys)
+            places = self._memory.find(lookup.namespace, lookup.record_bytes, lookup.keys)
             writer.write(channel.seal(wire.Kind.PLACES, wire.encode_places(places)))
+        elif kind is wire.Kind.READ:
+            region = self._memory.arena.region
+            await self._send(channel, wire.decode_read(body, region.num_bytes), writer)
         else:
             raise ValueError(f"{kind.name} is not what a replica says that asks")
         await writer.drain()
+
+    async def _send(self, channel: wire.Channel, read: wire.Read, writer: StreamWriter) -> None:
+        for start in range(0, read.num_bytes, wire.PIECE_BYTES):
+            end = min(start + wire.PIECE_BYTES, read.num_bytes)
+            async with self._sending:
+                piece = self._memory.arena.piece(read.places, read.slot_bytes, start, end)
+                # In this turn of the event loop, in which nobody else writes there.
+                writer.write(channel.seal(wire.Kind.PIECE, *piece))
+                await asyncio.sleep(0)
+            try:
+                async with asyncio.timeout(_PIECE_SECONDS):
+                    await writer.drain()
+            except TimeoutError as error:
+                raise _TakesNothing from error
 
 
 async def read_frame(reader: StreamReader) -> bytes:

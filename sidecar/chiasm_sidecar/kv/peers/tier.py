@@ -33,10 +33,12 @@ from chiasm_sidecar.kv.meters import Meters
 from chiasm_sidecar.kv.namespaces import Namespace, begins
 from chiasm_sidecar.kv.peers import wire
 from chiasm_sidecar.kv.peers.asking import Peer
+from chiasm_sidecar.kv.peers.base import Transport
 from chiasm_sidecar.kv.peers.choosing import asked_for, share
-from chiasm_sidecar.kv.peers.native import Landing, Native
+from chiasm_sidecar.kv.peers.landing import Landing
+from chiasm_sidecar.kv.peers.nixl.transport import NixlTransport
 from chiasm_sidecar.kv.peers.serving import Serving
-from chiasm_sidecar.kv.peers.transport import Transport
+from chiasm_sidecar.kv.peers.stream import StreamTransport
 from chiasm_sidecar.kv.tiers.arena import ArenaTier, Place
 from chiasm_sidecar.kv.tiers.base import TierFailed
 
@@ -82,35 +84,25 @@ class PeerTier:
         self._arena = arena
         self._meters = meters
         self._clock = clock
-        self._native = Native()
         self._landing = Landing(settings.landing_bytes, _NUM_BERTHS)
+        self._transport = _transport(settings, self._landing)
         self._peers: dict[str, Peer] = {}
         self._leaving: set[Peer] = set()
         self._given: OrderedDict[tuple[str, bytes], Peer] = OrderedDict()
         self._shunned: OrderedDict[tuple[str, bytes], None] = OrderedDict()
         self._retired: set[str] = set()
         self._running = AsyncExitStack()
-        self._own_name = ""
 
     async def open(self) -> None:
-        """Claim both ports, and look for others from now on.
+        """Claim the ports, and look for others from now on.
 
-        Raises: TierFailed when NIXL is not installed, or a port or the secret cannot be used.
+        Raises: TierFailed when a port, the secret or the transport cannot be used.
         """
-        settings = self._settings
+        settings, transport = self._settings, self._transport
         self._read_secret()
-        transport = await self._native.start(settings.data_port, settings.interface)
-        memory = self._arena.arena.region
-        await self._native.do(Transport.register, memory)
-        metadata = await self._native.do(Transport.metadata)
-        await self._native.do(Transport.register, self._landing.region)
-        description = wire.Description(transport.name, memory.address, memory.num_bytes, metadata)
+        description = await transport.open(self._arena.arena.region)
         serving = Serving(
-            self._read_secret,
-            description,
-            self._arena.find,
-            self._meters.peer_refused,
-            transport.fence,
+            self._read_secret, description, self._arena, self._meters.peer_refused, transport
         )
         try:
             await self._running.enter_async_context(
@@ -120,13 +112,13 @@ class PeerTier:
             raise TierFailed(
                 f"peers: cannot listen on port {settings.port}: errno {error.errno}"
             ) from error
-        self._own_name = transport.name
-        self._meters.peers_fenced(transport.fence.stands)
+        self._meters.peers_fenced(transport.fenced)
         self._meters.follow_peers(lambda: sum(peer.connected for peer in self._peers.values()))
         await self.find_others()
         finding = asyncio.create_task(self._keep_finding())
         self._running.callback(finding.cancel)
-        log.info("blocks are shared with other replicas", extra={"fields": {"port": settings.port}})
+        words = {"port": settings.port, "transport": settings.transport}
+        log.info("blocks are shared with other replicas", extra={"fields": words})
 
     def _read_secret(self) -> bytes:
         """The secret as it is now; a changed one holds for the next connection.
@@ -166,11 +158,10 @@ class PeerTier:
             self._peers[address] = Peer(
                 address,
                 self._settings.port,
-                self._own_name,
-                self._native,
-                self._landing,
+                self._transport,
                 self._read_secret,
                 self._settings.timeout_seconds,
+                self._landing.berth_bytes,
             )
         self._leaving |= {self._peers.pop(address) for address in self._peers.keys() - found}
         for peer in list(self._leaving):
@@ -259,10 +250,7 @@ class PeerTier:
         await self._running.aclose()
         everyone = [*self._peers.values(), *self._leaving]
         num_busy = sum(not peer.abandon() for peer in everyone)
-        if not num_busy and self._native.transport is not None:
-            await self._native.do(Transport.close)
-        # Else the agent stays until the process ends: a read is still under way into its memory.
-        self._native.close()
+        await self._transport.close(idle=not num_busy)
 
     def touch(self, namespace: Namespace, keys: Iterable[bytes]) -> None:
         """A look-up was the peer's hint already."""
@@ -273,6 +261,12 @@ class PeerTier:
     def bytes_by_namespace(self) -> Mapping[str, int]:
         """Nothing is held here."""
         return {}
+
+
+def _transport(settings: PeerSettings, landing: Landing) -> Transport:
+    if settings.transport == "nixl":
+        return NixlTransport(landing, settings.data_port, settings.interface)
+    return StreamTransport(landing)
 
 
 def _forget_oldest(memory: OrderedDict[tuple[str, bytes], T]) -> None:

@@ -6,11 +6,15 @@
 
 A frame's tag is keyed by secret, nonces and direction, and covers its number on the connection: it
 can neither be made nor altered, repeated or left out by one who has not the secret. The asker shows
-that it has it with its first frame. Nothing is hidden: keys are digests.
+that it has it with its first frame. Nothing is hidden: whoever listens hears digests and records.
+Tags are HMAC-SHA256, for which processors have instructions: 1.8 GB/s where keyed blake2b made 1.0.
 
     DESCRIBE -> REGION    address 8 | num_bytes 8 | name length 1 | name | metadata
     LOOKUP   -> PLACES    record_bytes 4 | name length 1 | namespace | keys, 32 each
                           -> (offset 8 | generation 8) for each key; generation 0: absent
+    READ   -> PIECE...    slot_bytes 4 | (offset 8 | generation 8) for each slot
+                          -> the slots back to back, cut anywhere; a slot, or the rest of one, that
+                          has another content now is zeros
 
 All little-endian.
 
@@ -34,15 +38,17 @@ MIN_SECRET_BYTES = 32
 NONCE_BYTES = 32
 MAX_KEYS = 8192
 MAX_FRAME_BYTES = 2**20
+PIECE_BYTES = 2**17
 
 _HELLO = struct.Struct(f"<4sH{NONCE_BYTES}s")
-_MAGIC, _VERSION = b"CHPR", 1
+_MAGIC, _VERSION = b"CHPR", 2
 _LENGTH = struct.Struct("<I")
 _NUMBER = struct.Struct("<Q")
 _TAG_BYTES = 16
 _REGION = struct.Struct("<QQB")
 _LOOKUP = struct.Struct("<IB")
 _PLACE = struct.Struct("<QQ")
+_READ = struct.Struct("<I")
 _NO_PLACE = _PLACE.pack(0, 0)
 
 HELLO_BYTES = _HELLO.size
@@ -57,6 +63,8 @@ class Kind(enum.IntEnum):
     REGION = 2
     LOOKUP = 3
     PLACES = 4
+    READ = 5
+    PIECE = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +88,19 @@ class Lookup:
     namespace: str
     record_bytes: int
     keys: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Which slots are wanted, and how large they must be."""
+
+    slot_bytes: int
+    places: tuple[Place, ...]
+
+    @property
+    def num_bytes(self) -> int:
+        """Of the answer."""
+        return self.slot_bytes * len(self.places)
 
 
 def encode_hello(nonce: bytes) -> bytes:
@@ -127,29 +148,31 @@ class Channel:
         self._out, self._in = keys if asker else reversed(keys)
         self._num_out = self._num_in = 0
 
-    def seal(self, kind: Kind, body: bytes) -> bytes:
-        """The next frame to send."""
-        content = bytes([kind]) + body
-        tag = _tag(self._out, self._num_out, content)
+    def seal(self, kind: Kind, *body: bytes | memoryview) -> bytes:
+        """The next frame to send; its body is what is there now, copied once."""
+        lead = bytes([kind])
+        tag = _tag(self._out, self._num_out, lead, *body)
         self._num_out += 1
-        return _LENGTH.pack(len(content) + _TAG_BYTES) + content + tag
+        length = len(lead) + sum(map(len, body)) + _TAG_BYTES
+        return b"".join((_LENGTH.pack(length), lead, *body, tag))
 
-    def open(self, frame: bytes) -> tuple[Kind, bytes]:
-        """What the next frame says, without its length.
+    def open(self, frame: bytes) -> tuple[Kind, memoryview]:
+        """What the next frame says, without its length; not copied.
 
         Raises: ValueError when its tag is wrong or its kind unknown.
         """
-        content, tag = frame[:-_TAG_BYTES], frame[-_TAG_BYTES:]
+        content, tag = memoryview(frame)[:-_TAG_BYTES], frame[-_TAG_BYTES:]
         if not hmac.compare_digest(tag, _tag(self._in, self._num_in, content)):
             raise ValueError("a frame's tag is wrong: another secret, or altered on its way")
         self._num_in += 1
         return Kind(content[0]), content[1:]
 
 
-def _tag(key: bytes, number: int, content: bytes) -> bytes:
-    keyed = hashlib.blake2b(_NUMBER.pack(number), key=key, digest_size=_TAG_BYTES)
-    keyed.update(content)
-    return keyed.digest()
+def _tag(key: bytes, number: int, *content: bytes | memoryview) -> bytes:
+    keyed = hmac.new(key, _NUMBER.pack(number), "sha256")
+    for part in content:
+        keyed.update(part)
+    return keyed.digest()[:_TAG_BYTES]
 
 
 def frame_length(data: bytes) -> int:
@@ -221,6 +244,25 @@ def decode_places(body: bytes, count: int, last_offset: int) -> list[Place | Non
     if any(offset > last_offset for offset, generation in pairs if generation):
         raise ValueError("PLACES names a slot outside of the peer's region")
     return [Place(offset, generation) if generation else None for offset, generation in pairs]
+
+
+def encode_read(read: Read) -> bytes:
+    """The body of READ."""
+    return _READ.pack(read.slot_bytes) + encode_places(read.places)
+
+
+def decode_read(body: bytes, max_bytes: int) -> Read:
+    """What READ says.
+
+    Raises: ValueError for a body that is none, or asks for more than there is.
+    """
+    (size,) = _unpack(_READ, body)
+    count, rest = divmod(len(body) - _READ.size, _PLACE.size)
+    if rest or not 0 < count <= MAX_KEYS:
+        raise ValueError(f"READ names 1 to {MAX_KEYS} slots")
+    if not 0 < size * count <= max_bytes:
+        raise ValueError(f"READ asks for {size * count} bytes; the region has {max_bytes}")
+    return Read(size, tuple(Place(*pair) for pair in _PLACE.iter_unpack(body[_READ.size :])))
 
 
 def _unpack(layout: struct.Struct, body: bytes) -> tuple[int, ...]:

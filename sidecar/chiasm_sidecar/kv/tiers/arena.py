@@ -1,7 +1,7 @@
-"""The host tier with peers: records in one region, which other replicas read without asking.
+"""The host tier with peers: records in one region, which other replicas read without hindrance.
 
 The region is claimed once, never moves and is never given back while the process lives, for who was
-told an address may read it at any time. It is divided into equal slots:
+told an address may read it at any time, by NIXL without asking. It is divided into equal slots:
 
     | generation 8, zeros 56 | record | generation 8, zeros 56 |
 
@@ -115,6 +115,27 @@ class Arena:
         """The record's header."""
         start = place.offset + _LEAD_BYTES
         return bytes(self.region.view[start : start + HEADER_BYTES])
+
+    def piece(
+        self, places: Sequence[Place], size: int, start: int, end: int
+    ) -> list[bytes | memoryview]:
+        """Some of the bytes of slots of that size back to back, as they are until anything else is
+        done here; zeros for those with other content.
+
+        A slot that is used again between two pieces has zeros in its last word.
+        """
+        parts: list[bytes | memoryview] = []
+        while start < end:
+            number, at = divmod(start, size)
+            length = min(size - at, end - start)
+            place = places[number]
+            there = size == self.slot_bytes
+            if there and self._generations.get(place.offset) == place.generation:
+                parts.append(self.region.view[place.offset + at : place.offset + at + length])
+            else:
+                parts.append(bytes(length))
+            start += length
+        return parts
 
     def _set_words(self, offset: int, generation: int) -> None:
         last = offset + self.slot_bytes - _TAIL_BYTES

@@ -22,7 +22,10 @@ class Tier(Protocol):
     place: Place
 
     async def open(self) -> None:
-        """Get ready; before that, everything is absent and nothing is taken."""
+        """Get ready; before that, everything is absent and nothing is taken.
+
+        Called again after a TierFailed.
+        """
 
     async def get_many(self, namespace: Namespace, keys: Sequence[bytes]) -> Sequence[bytes | None]:
         """The bytes under each key, unjudged; None where there are none."""

@@ -67,6 +67,8 @@ class DiskTier(Bounded):
         found, num_removed = await self._do(self._folder.scan)
         evicted: list[tuple[str, bytes]] = []
         for each in found:
+            if self._ledger.has(each.namespace, each.key):
+                continue  # noted by an attempt that failed later
             evicted += (
                 self._ledger.add(each.namespace, each.key, disk_bytes(each.num_bytes), each.kind)
                 or []

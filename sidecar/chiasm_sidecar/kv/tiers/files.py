@@ -65,6 +65,8 @@ class Folder:
 
         Raises: OSError when it cannot be made or another process uses it (BlockingIOError).
         """
+        if self._lock is not None:
+            return
         self._retired.mkdir(parents=True, exist_ok=True)
         lock = os.open(self._path / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from chiasm_sidecar.kv.peers.asking import Peer
+from chiasm_sidecar.kv.peers.nixl.agent import INSTALL
 from chiasm_sidecar.kv.peers.tier import PeerTier
-from chiasm_sidecar.kv.peers.transport import INSTALL
 
 from tests.sidecar.conftest import until
 from tests.sidecar.kv.conftest import Service, StartService
@@ -46,18 +46,30 @@ class Asker:
         return self.service.value(name, **labels)
 
 
+def require_nixl() -> None:
+    pytest.importorskip("nixl_cu12", reason=f"reading other replicas' memory needs: {INSTALL}")
+
+
+@pytest.fixture(params=["stream", "nixl"])
+def transport(request: pytest.FixtureRequest) -> str:
+    """The transport of every replica in the test."""
+    name = str(request.param)
+    if name == "nixl":
+        require_nixl()
+    return name
+
+
 StartAsker = Callable[..., Awaitable[Asker]]
 StartReplica = Callable[..., Replica]
 
 
 @pytest.fixture
-def start_replica(tmp_path: Path) -> Iterator[StartReplica]:
-    pytest.importorskip("nixl_cu12", reason=f"reading other replicas' memory needs: {INSTALL}")
+def start_replica(tmp_path: Path, transport: str) -> Iterator[StartReplica]:
     started: list[Replica] = []
     numbers = itertools.count()
 
-    def start(address: str = "127.0.0.2") -> Replica:
-        started.append(Replica(tmp_path / f"replica{next(numbers)}", address))
+    def start(address: str = "127.0.0.2", transport: str = transport) -> Replica:
+        started.append(Replica(tmp_path / f"replica{next(numbers)}", address, transport))
         return started[-1]
 
     yield start
@@ -66,9 +78,9 @@ def start_replica(tmp_path: Path) -> Iterator[StartReplica]:
 
 
 @pytest.fixture
-def start_asker(start_service: StartService, tmp_path: Path) -> StartAsker:
-    async def start(*addresses: str, **changes: Any) -> Asker:
-        peers = settings(tmp_path, OWN, addresses, **changes)
+def start_asker(start_service: StartService, tmp_path: Path, transport: str) -> StartAsker:
+    async def start(*addresses: str, transport: str = transport, **changes: Any) -> Asker:
+        peers = settings(tmp_path, OWN, addresses, transport, **changes)
         asker = Asker(await start_service(peers=peers, fetch_timeout_seconds=20))
 
         async def opened() -> bool:

@@ -30,7 +30,9 @@ ROOT = Path(__file__).parents[4]
 SECRET = b"0123456789abcdef0123456789abcdef"
 
 
-def settings(folder: Path, own: str, others: tuple[str, ...], **changes: Any) -> dict[str, Any]:
+def settings(
+    folder: Path, own: str, others: tuple[str, ...], transport: str = "stream", **changes: Any
+) -> dict[str, Any]:
     """`peers` of a replica with an address of its own on the loopback interface."""
     secret = folder / "secret"
     if not secret.exists():
@@ -39,22 +41,22 @@ def settings(folder: Path, own: str, others: tuple[str, ...], **changes: Any) ->
         "hosts": others,
         "listen_host": own,
         "port": 19200,
-        "data_port": 0,
-        "interface": "lo",
+        "transport": transport,
         "secret_path": secret,
         "timeout_seconds": 20,
     }
-    return {**plain, **changes}
+    of_nixl = {"data_port": 0, "interface": "lo"} if transport == "nixl" else {}
+    return {**plain, **of_nixl, **changes}
 
 
 class Replica:
     """The process, seen from a test."""
 
-    def __init__(self, folder: Path, address: str) -> None:
+    def __init__(self, folder: Path, address: str, transport: str) -> None:
         folder.mkdir(exist_ok=True)
         self.address = address
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.sidecar.kv.peers.replica", str(folder), address],
+            [sys.executable, "-m", "tests.sidecar.kv.peers.replica", folder, address, transport],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -112,20 +114,24 @@ class _Memory:
         self._tier.arena.region.view[start : start + len(data)] = data
 
 
-async def main(folder: Path, address: str) -> None:
+def _lacking(faults: tuple[str, ...]) -> None:
+    print(*faults, flush=True)
+
+
+async def main(folder: Path, address: str, transport: str) -> None:
     tiers = BlockTiers.model_validate(
         {
             "socket_path": folder / "kv.sock",
             "staging_path": folder / "kv.staging",
             "staging_bytes": 2**20,
             "host_bytes": 2**20,
-            "peers": settings(folder, address, (address,)),
+            "peers": settings(folder, address, (address,), transport),
         }
     )
-    async with block_service(tiers, lambda: IDENTITY, Metrics("demo"), print) as store:
+    async with block_service(tiers, lambda: IDENTITY, Metrics("demo"), _lacking) as store:
         memory = store.levels[0].tier
         assert isinstance(memory, ArenaTier)
-        while not store.levels[1].tier._own_name:  # type: ignore[attr-defined]  # noqa: ASYNC110
+        while not store.levels[1].tier._peers:  # type: ignore[attr-defined]  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         print("ready", flush=True)
         while line := await asyncio.to_thread(sys.stdin.readline):
@@ -135,4 +141,4 @@ async def main(folder: Path, address: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1]), sys.argv[2]))
+    asyncio.run(main(Path(sys.argv[1]), *sys.argv[2:]))

@@ -9,16 +9,17 @@ from collections.abc import Iterator
 
 import pytest
 from chiasm_sidecar.kv.peers import wire
-from chiasm_sidecar.kv.peers.fence import MAX_ADDRESSES, Fence, listeners
+from chiasm_sidecar.kv.peers.nixl.agent import Agent
+from chiasm_sidecar.kv.peers.nixl.fence import MAX_ADDRESSES, Fence, listeners
+from chiasm_sidecar.kv.peers.nixl.transport import NixlTransport
 from chiasm_sidecar.kv.peers.serving import read_frame
-from chiasm_sidecar.kv.peers.transport import Transport
 from chiasm_sidecar.kv.tiers.base import TierFailed
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.sidecar.conftest import until
 from tests.sidecar.kv.conftest import NAMESPACE, RECORD_BYTES, keys
-from tests.sidecar.kv.peers.conftest import OWN, StartAsker, StartReplica
+from tests.sidecar.kv.peers.conftest import OWN, StartAsker, StartReplica, require_nixl
 from tests.sidecar.kv.peers.replica import SECRET
 
 STRANGER = "127.0.0.77"
@@ -44,16 +45,23 @@ def skip_unless_it_stands(fence: Fence) -> None:
 
 
 @pytest.fixture
-def transport() -> Iterator[Transport]:
-    pytest.importorskip("nixl_cu12")
-    transport = Transport(0, "lo")
-    skip_unless_it_stands(transport.fence)
-    yield transport
-    transport.close()
+def agent() -> Iterator[Agent]:
+    require_nixl()
+    agent = Agent(0, "lo")
+    skip_unless_it_stands(agent.fence)
+    yield agent
+    agent.close()
 
 
-def port_of(transport: Transport) -> int:
-    (listener,) = transport.fence._listeners
+@pytest.fixture
+def transport() -> str:
+    """The only one with a port to fence in."""
+    require_nixl()
+    return "nixl"
+
+
+def port_of(agent: Agent) -> int:
+    (listener,) = agent.fence._listeners
     port: int = listener.getsockname()[1]
     return port
 
@@ -85,9 +93,9 @@ def test_what_comes_from_elsewhere_is_dropped(
 
 
 def test_an_address_is_admitted_until_its_last_admission_is_taken_back(
-    transport: Transport,
+    agent: Agent,
 ) -> None:
-    port, fence = port_of(transport), transport.fence
+    port, fence = port_of(agent), agent.fence
     assert not connects(STRANGER, ("127.0.0.1", port))
     fence.admit(STRANGER)
     fence.admit(STRANGER)
@@ -98,9 +106,9 @@ def test_an_address_is_admitted_until_its_last_admission_is_taken_back(
     assert not connects(STRANGER, ("127.0.0.1", port))
 
 
-def test_an_address_that_the_transport_does_not_speak_to_is_refused(transport: Transport) -> None:
+def test_an_address_that_the_transport_does_not_speak_to_is_refused(agent: Agent) -> None:
     with pytest.raises(TierFailed, match="comes from fd00::1; blocks travel by IPv4 alone"):
-        transport.fence.admit("fd00::1")
+        agent.fence.admit("fd00::1")
 
 
 def test_a_fence_has_an_end_and_what_was_let_in_stays() -> None:
@@ -127,18 +135,18 @@ def test_a_port_that_cannot_be_fenced_in_is_not_used() -> None:
 def test_where_the_kernel_forbids_a_fence_peers_serve_and_say_that_it_is_open(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    pytest.importorskip("nixl_cu12")
+    require_nixl()
 
     def forbidden(self: Fence) -> None:
         if self._listeners:
             raise TierFailed("peers: the port cannot be fenced in: Operation not permitted")
 
     monkeypatch.setattr(Fence, "_apply", forbidden)
-    transport = Transport(0, "lo")
-    assert not transport.fence.stands
-    transport.fence.admit("fd00::1")
-    transport.fence.dismiss("fd00::1")
-    transport.close()
+    agent = Agent(0, "lo")
+    assert not agent.fence.stands
+    agent.fence.admit("fd00::1")
+    agent.fence.dismiss("fd00::1")
+    agent.close()
     (line,) = caplog.records
     assert line.message == "only a network policy keeps others from this process's memory"
     assert "Operation not permitted" in line.__dict__["fields"]["detail"]
@@ -161,11 +169,11 @@ async def test_a_replica_lets_in_who_proved_the_secret_while_he_is_connected(
 ) -> None:
     replica = start_replica()  # also: who is asked may come by a connection of his own
     asker = await start_asker(replica.address)
-    transport = asker.tier._native.transport
-    assert transport is not None
-    skip_unless_it_stands(transport.fence)
+    assert isinstance(asker.tier._transport, NixlTransport)
+    agent = asker.tier._transport.native.agent
+    skip_unless_it_stands(agent.fence)
     assert asker.value("chiasm_kv_peers_fenced") == 1
-    target = ("127.0.0.1", port_of(transport))
+    target = ("127.0.0.1", port_of(agent))
     reader, writer = await asyncio.open_connection(OWN, 19200, local_addr=(STRANGER, 0))
     writer.write(wire.encode_hello(bytes(wire.NONCE_BYTES)))
     proof = await reader.readexactly(wire.PROOF_BYTES)
@@ -179,12 +187,12 @@ async def test_a_replica_lets_in_who_proved_the_secret_while_he_is_connected(
     await writer.wait_closed()
 
     async def shut() -> bool:
-        return STRANGER not in transport.fence._admitted
+        return STRANGER not in agent.fence._admitted
 
     await until(shut)
     assert not await asyncio.to_thread(connects, STRANGER, target)
 
     await asker.peer.look_up(wire.Lookup(NAMESPACE.name, RECORD_BYTES, keys(1)))
-    assert transport.fence._admitted == {replica.address: 1}
+    assert agent.fence._admitted == {replica.address: 1}
     asker.peer.close()
-    assert not transport.fence._admitted
+    assert not agent.fence._admitted

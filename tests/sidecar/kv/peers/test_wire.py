@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from chiasm_sidecar.kv.peers import wire
-from chiasm_sidecar.kv.peers.transport import default_interface
+from chiasm_sidecar.kv.peers.nixl.agent import default_interface
 from chiasm_sidecar.kv.tiers.arena import Place
 from hypothesis import given
 from hypothesis import strategies as st
@@ -78,6 +78,8 @@ def test_what_is_said_is_what_is_heard() -> None:
     assert wire.decode_description(wire.encode_description(description)) == description
     places = [Place(0, 7), None, Place(128, 2**63)]
     assert wire.decode_places(wire.encode_places(places), 3, 128) == places
+    read = wire.Read(1152, (Place(0, 7), Place(1152, 9)))
+    assert wire.decode_read(wire.encode_read(read), read.num_bytes) == read
     assert wire.decode_hello(wire.encode_hello(ASKER)) == ASKER
 
 
@@ -86,10 +88,17 @@ def test_a_slot_outside_of_the_region_is_refused() -> None:
         wire.decode_places(wire.encode_places([Place(129, 1)]), 1, 128)
 
 
+def test_more_than_there_is_is_not_read() -> None:
+    body = wire.encode_read(wire.Read(1152, (Place(0, 7), Place(1152, 9))))
+    with pytest.raises(ValueError, match="READ asks for 2304 bytes; the region has 2303"):
+        wire.decode_read(body, 2303)
+
+
 @pytest.mark.parametrize(
     "decode",
     [
         wire.decode_lookup,
+        lambda body: wire.decode_read(body, 10_000),
         wire.decode_description,
         lambda body: wire.decode_places(body, 2, 100),
         lambda body: wire.frame_length((body + bytes(4))[:4]),

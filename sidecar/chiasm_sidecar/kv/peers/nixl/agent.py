@@ -22,7 +22,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from chiasm_sidecar.kv.peers.fence import Fence, listeners
+from chiasm_sidecar.kv.peers.nixl.fence import Fence, listeners
 from chiasm_sidecar.kv.tiers.arena import Region
 from chiasm_sidecar.kv.tiers.base import TierFailed
 
@@ -71,7 +71,7 @@ def _fenced(before: Iterable[int], port: int) -> Fence:
         return Fence(())
 
 
-class Transport:
+class Agent:
     """This process's agent, the regions that it reads into and lets others read."""
 
     def __init__(self, port: int, interface: str | None) -> None:

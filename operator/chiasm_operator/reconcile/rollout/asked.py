@@ -1,0 +1,105 @@
+"""What people ask of a rollout: `spec.rollout`, and the annotations that they may set.
+
+The operator reads annotations and never writes one. A value that says nothing is a `Problem` that
+names it and what is allowed; the rollout then stays where it is until it is mended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import ceil
+from typing import Literal
+
+from chiasm_contract import names, rollout_annotations
+from chiasm_contract.api.rollout import Rollout
+from chiasm_contract.conditions import Reason
+from chiasm_contract.rollout_annotations import Action, AnnotationFault
+from chiasm_contract.traffic import Override
+
+from chiasm_operator.reconcile.problems import Problem
+from chiasm_operator.render import Target
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Everything asked.
+
+    Attributes:
+        target: the revision of the present spec.
+        replicas: pods that serve.
+        surge, unavailable: pods above and below `replicas` while pods are replaced.
+        divided_by: who keeps the share; None: the sidecars.
+        weight: parts of 10,000 by annotation; "auto" for the steps; None when nothing is said.
+    """
+
+    target: str
+    replicas: int
+    policy: Rollout = field(default_factory=Rollout)
+    request_seconds: int = 600
+    surge: int = 1
+    unavailable: int = 0
+    weight: int | Literal["auto"] | None = None
+    action: Action | None = None
+    override: Override = field(default_factory=Override)
+    faults: tuple[Problem, ...] = ()
+    divided_by: Literal["gateway"] | None = None
+
+    @classmethod
+    def of(cls, target: Target) -> Asked:
+        """What a resource asks."""
+        policy, replicas = target.spec.rollout, target.spec.replicas
+        surge = _count(policy.max_surge, replicas, up=True)
+        unavailable = _count(policy.max_unavailable, replicas, up=False)
+        annotations, gateway = target.resource.annotations, target.spec.gateway
+        return cls(
+            target=target.revision,
+            replicas=replicas,
+            policy=policy,
+            request_seconds=target.spec.config.request_timeout_seconds,
+            surge=surge,
+            # As a Deployment does: with neither, nothing could ever be replaced.
+            unavailable=unavailable if surge or unavailable else 1,
+            weight=_weight(annotations),
+            action=_action(annotations),
+            override=rollout_annotations.override(annotations),
+            faults=tuple(map(_problem, rollout_annotations.unreadable(annotations))),
+            divided_by="gateway" if gateway and gateway.split == "gateway" else None,
+        )
+
+    @property
+    def warm_replicas(self) -> int:
+        """Pods that a former revision keeps in the rollback window."""
+        window = self.policy.rollback_window
+        return _count(window.replicas, self.replicas, up=True) if window else 0
+
+
+def _count(amount: int | str, whole: int, *, up: bool) -> int:
+    if isinstance(amount, int):
+        return amount
+    part = whole * int(amount.removesuffix("%")) / 100
+    return ceil(part) if up else int(part)
+
+
+def _problem(fault: AnnotationFault) -> Problem:
+    return Problem(
+        Reason.INVALID_ANNOTATION,
+        f"Annotation {fault.annotation}: {fault.message} The rollout stays where it is until the "
+        "annotation is mended or removed.",
+    )
+
+
+def _weight(annotations: Mapping[str, str]) -> int | Literal["auto"] | None:
+    if annotations.get(names.ANNOTATION_CANARY_WEIGHT) == rollout_annotations.AUTO:
+        return "auto"
+    try:
+        return rollout_annotations.manual_weight(annotations)
+    except ValueError:
+        return None  # among the faults
+
+
+def _action(annotations: Mapping[str, str]) -> Action | None:
+    try:
+        return rollout_annotations.action(annotations)
+    except ValueError:
+        return None  # among the faults

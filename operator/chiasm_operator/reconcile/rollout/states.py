@@ -1,0 +1,103 @@
+"""The state of a rollout in one word, and what is waited for in one sentence."""
+
+from __future__ import annotations
+
+from chiasm_contract.api.status import RolloutState, StatusRollout
+from chiasm_contract.traffic import WHOLE, TrafficPlan
+from chiasm_contract.weights import weight_text
+
+from chiasm_operator.reconcile.rollout.asked import Asked
+from chiasm_operator.reconcile.rollout.seen import Seen
+from chiasm_operator.reconcile.rollout.steps import kind
+
+
+def described(
+    asked: Asked,
+    seen: Seen,
+    rollout: StatusRollout,
+    plan: TrafficPlan,
+    lagging: tuple[str, ...],
+    held: bool,
+) -> StatusRollout:
+    """`rollout` with its state and its sentence."""
+    state, message = _described(asked, seen, rollout, plan, lagging, held)
+    return rollout.model_copy(update={"state": state, "message": message})
+
+
+def _described(
+    asked: Asked,
+    seen: Seen,
+    rollout: StatusRollout,
+    plan: TrafficPlan,
+    lagging: tuple[str, ...],
+    held: bool,
+) -> tuple[RolloutState, str]:
+    canary = rollout.canary_revision
+    if rollout.aborted_revision:
+        return _aborted(seen, rollout, plan, lagging)
+    if not canary:
+        going = [item.revision for item in rollout.leaving if item.why != "warm"]
+        if seen.pointer not in (None, plan.stable.revision):
+            return "Promoting", "The Service for clients moves to the new revision."
+        if plan.canary is not None:
+            return "Shifting", f"Revision {plan.canary.revision} gives its traffic back."
+        if going:
+            return "Draining", f"Waiting for the last answers of {', '.join(going)}."
+        return "Idle", ""
+    if held:
+        return "Paused", _why_held(asked, rollout)
+    if plan.canary is not None and plan.canary.revision != canary:
+        gone = plan.canary.revision
+        return "Shifting", f"Revision {gone} gives its traffic back before {canary} begins."
+    if lagging or plan != seen.plan:
+        return "Shifting", f"Waiting for sidecars to follow plan {plan.epoch}."
+    if not seen.routed:
+        return "Shifting", f"Waiting for Gateways to follow plan {plan.epoch}: see RouteAccepted."
+    if plan.share == WHOLE:
+        return "Promoting", f"Revision {canary} answers everything and takes over."
+    return _between(asked, seen, rollout, plan)
+
+
+def _between(
+    asked: Asked, seen: Seen, rollout: StatusRollout, plan: TrafficPlan
+) -> tuple[RolloutState, str]:
+    canary = rollout.canary_revision
+    share = weight_text(plan.share)
+    if rollout.manual_weight is not None and not rollout.promoting:
+        if rollout.manual_weight == share:
+            return "Paused", f"Revision {canary} has the {share} % that the annotation gives it."
+        return "Preparing", f"Bringing up {canary} for {rollout.manual_weight} %."
+    steps = asked.policy.steps
+    if not (rollout.rolling or rollout.promoting):
+        at = rollout.current_step
+        match kind(steps, at):
+            case "pause":
+                until = rollout.step_deadline
+                return "Paused", f"Step {at + 1}: until {until or 'rollout-action: resume'}."
+            case "analysis":
+                return "Verifying", f"Step {at + 1}: comparing both revisions."
+    return "Preparing", f"Bringing up {canary}; it has {share} % and {seen.of(canary).ready} pods."
+
+
+def _aborted(
+    seen: Seen, rollout: StatusRollout, plan: TrafficPlan, lagging: tuple[str, ...]
+) -> tuple[RolloutState, str]:
+    canary, why = rollout.aborted_revision or "", rollout.abort_message or ""
+    text = f"Revision {canary} was aborted: {why}"
+    settled = plan == seen.plan and not lagging and seen.routed and not plan.share
+    if settled and not seen.of(canary).replicas:
+        return "Aborted", text
+    return "Aborting", text
+
+
+def _why_held(asked: Asked, rollout: StatusRollout) -> str:
+    if asked.faults:
+        return asked.faults[0].message
+    if asked.policy.paused:
+        return "spec.rollout.paused is true."
+    if rollout.inconclusive:
+        return (
+            f"Step {rollout.current_step + 1}: too little to compare; "
+            "rollout-action resume goes on, abort goes back."
+        )
+    return "Held by rollout-action: pause."

@@ -1,0 +1,1 @@
+"""Records read one-sidedly by NIXL: for networks with hardware for it (docs/tiers.md)."""
