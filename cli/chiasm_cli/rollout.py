@@ -91,54 +91,27 @@ def _act(name: str, verb: str, cluster: Kubectl) -> None:
     print(f"{name}: {verb} for revision {canary}.")
 
 
-@app.command()
-def promote(
-    name: NameArgument,
-    namespace: NamespaceOption = "",
-    context: ContextOption = "",
-) -> None:
-    """Pass over the steps that remain and make the new revision the stable one."""
-    _act(name, "promote", Kubectl(context, namespace))
+_ACTIONS = {
+    "promote": "Pass over the steps that remain and make the new revision the stable one.",
+    "abort": "Take all traffic from the new revision.",
+    "retry": "Begin an aborted rollout again.",
+    "pause": "Hold the rollout where it is.",
+    "resume": "Go on behind a pause.",
+}
 
 
-@app.command()
-def abort(
-    name: NameArgument,
-    namespace: NamespaceOption = "",
-    context: ContextOption = "",
-) -> None:
-    """Take all traffic from the new revision."""
-    _act(name, "abort", Kubectl(context, namespace))
+def _offer(verb: str, words: str) -> None:
+    """A command that tells the operator one of its actions."""
+
+    @app.command(verb, help=words)
+    def act(
+        name: NameArgument, namespace: NamespaceOption = "", context: ContextOption = ""
+    ) -> None:
+        _act(name, verb, Kubectl(context, namespace))
 
 
-@app.command()
-def retry(
-    name: NameArgument,
-    namespace: NamespaceOption = "",
-    context: ContextOption = "",
-) -> None:
-    """Begin an aborted rollout again."""
-    _act(name, "retry", Kubectl(context, namespace))
-
-
-@app.command()
-def pause(
-    name: NameArgument,
-    namespace: NamespaceOption = "",
-    context: ContextOption = "",
-) -> None:
-    """Hold the rollout where it is."""
-    _act(name, "pause", Kubectl(context, namespace))
-
-
-@app.command()
-def resume(
-    name: NameArgument,
-    namespace: NamespaceOption = "",
-    context: ContextOption = "",
-) -> None:
-    """Go on behind a pause."""
-    _act(name, "resume", Kubectl(context, namespace))
+for _verb, _words in _ACTIONS.items():
+    _offer(_verb, _words)
 
 
 def _rollout(resource: Object) -> Object:
