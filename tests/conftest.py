@@ -23,12 +23,20 @@ Run = Callable[..., str]
 _CLUSTERS = {"kubeconfig", "demo_cluster", "two_nodes", "make_cluster"}
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests on a cluster come last.
+# Marked so, a test takes many minutes, and only who names the marker (`-m`) gets it.
+_BY_NAME_ONLY = ("gateway", "kills")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests on a cluster come last; the longest ones only for who asks for them.
 
     Clusters stay up until the run ends (pytest ends a package's fixtures only where it has an
     `__init__.py`): three idle ones took a third of two cores from all tests behind them.
     """
+    unnamed = [marker for marker in _BY_NAME_ONLY if marker not in config.option.markexpr]
+    left_out = [item for item in items if any(map(item.get_closest_marker, unnamed))]
+    items[:] = [item for item in items if item not in left_out]
+    config.hook.pytest_deselected(items=left_out)
     items.sort(key=lambda item: bool(_CLUSTERS & set(getattr(item, "fixturenames", ()))))
 
 

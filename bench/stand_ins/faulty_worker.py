@@ -129,15 +129,8 @@ def _is_of_a_client(head: GenerateHead) -> bool:
 
 def _identity(config: WorkerConfig) -> IdentityReport:
     """That of nobody, with what is known of the built-in model."""
-    tree: dict[str, Any] = {}
     known = builtin_identity("demo", config.dtype)
-    for name, value in {**identity_of_nobody().fields, **known}.items():
-        node = tree
-        *path, leaf = name.split(".")
-        for step in path:
-            node = node.setdefault(step, {})
-        node[leaf] = value
-    whole = Identity.model_validate(tree)
+    whole = Identity.from_fields({**identity_of_nobody().fields, **known})
     return IdentityReport(
         compute_fp=compute_fp(whole.compute),
         repr_fp=repr_fp(whole.repr),

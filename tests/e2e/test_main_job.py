@@ -9,6 +9,7 @@ from functools import partial
 
 import openai
 import pytest
+from chiasm_contract import names
 from chiasm_tour import asking, tour
 from chiasm_tour.clusters import LocalCluster
 from chiasm_worker.equality import Reference, ask
@@ -94,7 +95,8 @@ def test_traffic_goes_on_without_the_operator(
     demo_cluster: LocalCluster, client: openai.OpenAI
 ) -> None:
     row = SAMPLES[0]
-    pods_before = demo_cluster.kubectl("get", "pods", "-o", "name")
+    own = ("get", "pods", "-o", "name", "-l", f"{names.LABEL_OWNER}={tour.RESOURCE}")
+    pods_before = demo_cluster.kubectl(*own)
     scale = ("scale", "deployment", "-n", tour.SYSTEM_NAMESPACE, "--all")
     demo_cluster.kubectl(*scale, "--replicas=0")
     try:
@@ -107,7 +109,7 @@ def test_traffic_goes_on_without_the_operator(
         demo_cluster.kubectl(*scale, "--replicas=1")
     rollout = ("rollout", "status", "deployment", "-n", tour.SYSTEM_NAMESPACE, "--timeout=90s")
     demo_cluster.kubectl(*rollout)
-    assert demo_cluster.kubectl("get", "pods", "-o", "name") == pods_before
+    assert demo_cluster.kubectl(*own) == pods_before
 
 
 def test_deleted_pods_lose_no_request(demo_cluster: LocalCluster, client: openai.OpenAI) -> None:

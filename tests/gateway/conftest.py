@@ -29,15 +29,6 @@ HERE = Path(__file__).parent
 T = TypeVar("T")
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Only who asks for them by name gets these tests: they build for minutes."""
-    if config.option.markexpr == "gateway":
-        return
-    left_out = [item for item in items if item.get_closest_marker("gateway")]
-    items[:] = [item for item in items if item not in left_out]
-    config.hook.pytest_deselected(items=left_out)
-
-
 def eventually(look: Callable[[], T], what: str, seconds: float = 300) -> T:
     """What `look` finds, once it is something."""
     deadline = time.monotonic() + seconds

@@ -78,14 +78,7 @@ FIELDS: dict[str, Any] = {
 def identity(incarnation: str = "one", **changes: Any) -> IdentityReport:
     """A sound report of a worker: its digests are those of its fields."""
     fields = {**FIELDS, **changes}
-    tree: dict[str, Any] = {}
-    for name, value in fields.items():
-        node = tree
-        *path, leaf = name.split(".")
-        for step in path:
-            node = node.setdefault(step, {})
-        node[leaf] = value
-    whole = Identity.model_validate(tree)
+    whole = Identity.from_fields(fields)
     return IdentityReport(
         compute_fp=compute_fp(whole.compute),
         repr_fp=repr_fp(whole.repr),

@@ -116,6 +116,19 @@ def measured(write: Callable[[IO[bytes]], None]) -> Layer:
     return Layer(Descriptor(LAYER_TYPE, sink.digest, sink.num_bytes), write)
 
 
+def of_program(program: Path, path: str) -> Layer:
+    """The layer that is one program, at `path`."""
+
+    def write(out: IO[bytes]) -> None:
+        with tarfile.open(fileobj=out, mode="w|", format=tarfile.PAX_FORMAT) as tar:
+            info = tarfile.TarInfo(path.removeprefix("/"))
+            info.size, info.mode = program.stat().st_size, 0o755
+            with program.open("rb") as content:
+                tar.addfile(info, content)
+
+    return measured(write)
+
+
 def write_archive(out: IO[bytes], image: Image) -> None:
     """Write `image` as an OCI archive, leaving out the layers that have no writer."""
     config, manifest = image.config_bytes, image.manifest_bytes

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO
 
 from chiasm_cluster.build import gateway
 from chiasm_cluster.images import archive, dockerfile
@@ -18,14 +16,6 @@ ENVOY_IMAGE = "docker.io/chiasm/envoy:1.40.0"
 
 def controller(program: Path, base: archive.Layer) -> archive.Image:
     """Envoy Gateway: one program on the `base` of the other images, whichever way it is linked."""
-
-    def write(out: IO[bytes]) -> None:
-        with tarfile.open(fileobj=out, mode="w|", format=tarfile.PAX_FORMAT) as tar:
-            info = tarfile.TarInfo(f"usr/local/bin/{gateway.PROGRAM}")
-            info.size, info.mode = program.stat().st_size, 0o755
-            with program.open("rb") as content:
-                tar.addfile(info, content)
-
     config = {
         "architecture": archive.architecture(),
         "os": "linux",
@@ -35,7 +25,8 @@ def controller(program: Path, base: archive.Layer) -> archive.Image:
             "User": "65532:65532",
         },
     }
-    return archive.Image(GATEWAY_IMAGE, config, (base, archive.measured(write)))
+    layer = archive.of_program(program, f"/usr/local/bin/{gateway.PROGRAM}")
+    return archive.Image(GATEWAY_IMAGE, config, (base, layer))
 
 
 def envoy(cache_dir: Path, say: Callable[[str], None]) -> archive.Image:

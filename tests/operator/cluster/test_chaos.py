@@ -19,7 +19,7 @@ import httpx
 import pytest
 from chiasm_contract import names
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.kills]
 
 NUM_RESOURCES = 10
 NUM_KILLS = 20

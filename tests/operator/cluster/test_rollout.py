@@ -184,6 +184,7 @@ def end(world: World, name: str) -> dict[str, Any]:
     }
 
 
+@pytest.mark.kills
 def test_killed_at_every_transition_the_end_is_the_same(
     kubeconfig: Path,
     make_world: Callable[[], Any],
