@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from chiasm_contract import names
@@ -80,31 +80,33 @@ def _counts(target: Target, observed: Observed) -> _Counts:
     )
 
 
-def _deployment_problems(target: Target, observed: Observed) -> list[Problem]:
-    live = observed.child("Deployment", target.revision_name(target.revision))
-    problems = []
-    for item in live.get("status", {}).get("conditions", ()) if live else ():
-        text = item.get("message", "")
+def _deployment_problems(target: Target, observed: Observed, revision: str) -> Iterator[Problem]:
+    live = observed.child("Deployment", target.revision_name(revision)) or {}
+    for item in live.get("status", {}).get("conditions", ()):
         if item["type"] == "ReplicaFailure" and item["status"] == "True":
-            problems.append(refusals.pods(text))
-        if item["type"] == "Progressing" and item.get("reason") == "ProgressDeadlineExceeded":
+            refused = refusals.pods(item.get("message", ""))
+            yield replace(refused, message=f"Revision {revision}: {refused.message}")
+        late = item["type"] == "Progressing" and item.get("reason") == "ProgressDeadlineExceeded"
+        if late and revision == target.revision:
             seconds = target.spec.rollout.progress_deadline_seconds
-            problems.append(
-                Problem(
-                    Reason.PROGRESS_DEADLINE_EXCEEDED,
-                    f"Revision {target.revision} made no progress for {seconds} s "
-                    "(spec.rollout.progressDeadlineSeconds).",
-                )
+            yield Problem(
+                Reason.PROGRESS_DEADLINE_EXCEEDED,
+                f"Revision {revision} made no progress for {seconds} s "
+                "(spec.rollout.progressDeadlineSeconds).",
             )
-    return problems
+
+
+def _lacks_pods(target: Target, observed: Observed, revision: str) -> bool:
+    live = observed.child("Deployment", target.revision_name(revision)) or {}
+    wanted: int = live.get("spec", {}).get("replicas", 0)
+    return sum(map(is_ready, pods_of(observed, revision))) < wanted
 
 
 def problems_of(target: Target, observed: Observed, stable: str, now: str) -> tuple[Problem, ...]:
     """Everything wrong with what runs, the most telling first."""
     found: list[Problem] = []
     without: list[Problem] = []
-    current = pods_of(observed, target.revision)
-    revisions = dict.fromkeys((target.revision, stable))
+    revisions = tuple(dict.fromkeys((target.revision, stable)))
     for pod in (pod for revision in revisions for pod in pods_of(observed, revision)):
         name = pod["metadata"]["name"]
         events = observed.pod_events.get(name, ())
@@ -113,10 +115,12 @@ def problems_of(target: Target, observed: Observed, stable: str, now: str) -> tu
             found.append(problem)
         else:
             without += lacking(pod, observed.states.get(name))
-    if sum(map(is_ready, current)) < target.spec.replicas:
+    if any(_lacks_pods(target, observed, revision) for revision in revisions):
         gone = [pod for pod in observed.pods if not is_active(pod)]
         found += departures.departed(gone, now)
-    return (*found, *_deployment_problems(target, observed), *without)
+    for revision in revisions:
+        found += _deployment_problems(target, observed, revision)
+    return (*found, *without)
 
 
 def _ready(
