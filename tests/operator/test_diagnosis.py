@@ -183,8 +183,13 @@ LIVENESS = "Liveness probe failed: chiasm worker: no answer within 15 s"
         (1, unhealthy(LIVENESS, "2026-01-02T00:04:59Z"), Reason.CRASH_LOOP),
         (137, unhealthy(LIVENESS, "2026-01-01T23:00:00Z"), Reason.CRASH_LOOP),
         (137, unhealthy("Readiness probe failed: x", "2026-01-02T00:04:59Z"), Reason.CRASH_LOOP),
+        (137, unhealthy(LIVENESS, "2026-01-02T00:06:00Z", firstTimestamp="2026-01-02T00:04:00Z"),
+         Reason.PROBE_FAILED),
+        (137, unhealthy(LIVENESS, "2026-01-02T00:06:00Z", firstTimestamp="2026-01-02T00:05:30Z"),
+         Reason.CRASH_LOOP),
     ],
-    ids=["killed", "ended well", "startup", "own fault", "an older run", "readiness"],
+    ids=["killed", "ended well", "startup", "own fault", "an older run", "readiness", "folded",
+         "a later run"],
 )  # fmt: skip
 def test_a_container_that_its_probe_killed(
     code: int,

@@ -39,6 +39,13 @@ _MANY_FAILURES = 5
 _PROBE_RECENT_SECONDS = 60
 
 
+def needs_events(pod: Manifest) -> bool:
+    """Whether events may tell something: of a pod that is not ready, or that ended before."""
+    return not is_ready(pod) or any(
+        item.get("lastState", {}).get("terminated") for item in endings.container_statuses(pod)
+    )
+
+
 def diagnose(
     target: Target, pod: Manifest, state: PodState | None, events: Sequence[Manifest], now: str
 ) -> Problem | None:

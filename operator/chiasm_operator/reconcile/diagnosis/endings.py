@@ -71,9 +71,11 @@ def _killing_probe(item: Manifest, last: Manifest, events: Sequence[Manifest]) -
         return None
     for event in unhealthy(events, item["name"]):
         text: str = event.get("message", "")
-        when = event.get("lastTimestamp") or ""
+        # Equal events are folded into one, whose last moment may be of the run after this.
+        latest = event.get("lastTimestamp") or ""
+        first = event.get("firstTimestamp") or latest
         began, finished = last.get("startedAt") or "", last.get("finishedAt") or ""
-        if text.startswith(_FATAL_PROBES) and began <= when <= finished:
+        if text.startswith(_FATAL_PROBES) and first <= finished and began <= latest:
             return text
     return None
 
