@@ -16,7 +16,7 @@ from chiasm_contract import instants, names
 
 from chiasm_operator.cluster import Cluster, Refused
 from chiasm_operator.podstate import PodStates
-from chiasm_operator.reconcile import children, routing, status
+from chiasm_operator.reconcile import children, status
 from chiasm_operator.reconcile.diagnosis import refusals as why_refused
 from chiasm_operator.reconcile.observed import Observed, is_active, key_of, pods_of
 from chiasm_operator.reconcile.pods import needs_events
@@ -142,9 +142,6 @@ class Pass:
             except Refused as refused:
                 if refused.status in _PASSING and _NOT_IN_SCHEMA not in refused.message:
                     raise
-                if routing.is_missing_api(kind, refused.status):
-                    refusals.append(routing.NOT_INSTALLED)
-                    continue
                 problem = why_refused.child(kind, name, refused.status, refused.message)
                 refusals.append(problem)
                 if (kind, name) == ("ConfigMap", target.traffic_name):

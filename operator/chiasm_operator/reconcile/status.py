@@ -34,6 +34,7 @@ from chiasm_operator.reconcile.pods import diagnose, lacking
 from chiasm_operator.reconcile.problems import Problem
 from chiasm_operator.reconcile.rollout import Asked, Decision, said
 from chiasm_operator.render import Target
+from chiasm_operator.render.autoscaler import HPA, SCALED_OBJECT
 from chiasm_operator.render.route import ROUTE
 from chiasm_operator.render.service import url
 from chiasm_operator.resource import Resource
@@ -200,7 +201,7 @@ def _events(previous: Sequence[Condition], current: Sequence[Condition]) -> tupl
         reason = Reason(condition.reason)
         wrong = condition.type == ConditionType.DEGRADED and condition.status == Truth.TRUE
         stopped = condition.type == ConditionType.SERVING and condition.status == Truth.FALSE
-        useless = reason is Reason.SERVED_NAMESPACE_RETIRED
+        useless = reason in {Reason.SERVED_NAMESPACE_RETIRED, Reason.KEDA_NOT_INSTALLED}
         started = reason is Reason.ROLLOUT_IN_PROGRESS
         ill = (
             condition.type == ConditionType.ROLLOUT_HEALTHY and condition.status == Truth.FALSE
@@ -237,8 +238,8 @@ def outcome(
     counts = _counts(target, observed)
     verdict = judge(target, observed)
     routed = routing.judge(target, observed, refused)
-    # Without the Gateway API the pods serve nevertheless; the condition of the route says it.
-    refused = [item for item in refused if item is not routing.NOT_INSTALLED]
+    scaled = autoscaling.judge(target, observed, refused)
+    refused = [item for item in refused if item not in refusals.NOT_INSTALLED.values()]
     problems = _problems(
         target, observed, decision, (*plan.problems, *refused), verdict.finding, now
     )
@@ -255,7 +256,7 @@ def outcome(
         _progressing(target, complete, problems),
         _degraded(problems),
         verdict.finding,
-        *filter(None, (autoscaling.judge(target, observed),)),
+        *([scaled] if scaled else []),
         *([tiers] if tiers else []),
         *([routed] if routed else []),
         *rollout,
@@ -309,13 +310,14 @@ def _arrived(target: Target, observed: Observed, decision: Decision, plan: Child
     """Whether clients reach the present revision, and its pods are as its Deployment wants.
 
     What is done about a revision that leaves, or noted beside a plan that stays, is no rollout;
-    nor is a route: TrafficSynced waits for it where it divides.
+    nor is a route: TrafficSynced waits for it where it divides. Nor an autoscaler.
     """
+    beside = {("ConfigMap", target.traffic_name)}
+    beside |= {(kind, target.name) for kind in (ROUTE, HPA, SCALED_OBJECT)}
     changed = [
         item
         for item in plan.apply
-        if revision_of(item) in (None, target.revision)
-        and key_of(item) not in {("ConfigMap", target.traffic_name), (ROUTE, target.name)}
+        if revision_of(item) in (None, target.revision) and key_of(item) not in beside
     ]
     if changed or plan.waiting or decision.renewed:
         return False
