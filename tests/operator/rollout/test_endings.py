@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.operator.rollout.world import Pod, World
+from tests.operator.rollout.deployments import Pod
+from tests.operator.rollout.world import World
 
 ENDED = {
     "exitCode": 137,
