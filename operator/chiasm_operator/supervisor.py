@@ -268,7 +268,8 @@ class Supervisor:
     async def _wait(self, runner: _Runner, seconds: float) -> bool:
         """Whether an event ended the wait."""
         try:
-            await asyncio.wait_for(runner.wake.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await runner.wake.wait()
         except TimeoutError:
             return False
         await asyncio.sleep(GATHER_SECONDS)

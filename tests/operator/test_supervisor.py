@@ -261,3 +261,19 @@ async def test_a_place_given_to_one_that_ends_is_not_lost() -> None:
     await asyncio.gather(waiting, return_exceptions=True)
     async with asyncio.timeout(5):
         await gate.enter(urgent=False)
+
+
+@pytest.mark.parametrize("turns", range(8))
+async def test_a_pause_ends_every_task_also_one_that_is_just_being_woken(
+    make: Make, turns: int
+) -> None:
+    supervisor, recorder, _ = make()
+    supervisor.wake("n", "a")
+    await until(lambda: recorder.passes == ["a"])
+    await asyncio.sleep(0.2)
+    supervisor.wake("n", "a")
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    async with asyncio.timeout(5):
+        await supervisor.pause()
+    assert supervisor.num_resources == 0

@@ -103,16 +103,6 @@ class Target:
         return f"{self.name}-traffic"
 
     @property
-    def has_peers(self) -> bool:
-        """See `has_peers`."""
-        return has_peers(self.spec)
-
-    @property
-    def has_nixl(self) -> bool:
-        """See `has_nixl`."""
-        return has_nixl(self.spec)
-
-    @property
     def sidecar_image(self) -> str:
         """See `sidecar_image`."""
         return sidecar_image(self.spec, self.images)

@@ -52,14 +52,15 @@ def told(operator: Any) -> str:
     return str(health[1].get("leader", "")) if health and health[0] == 200 else ""
 
 
-def image(world: Any, name: str) -> str | None:
-    """The worker's image of the revision that serves; None before any does."""
-    stable = world.status(name).get("rollout", {}).get("stableRevision")
-    deployment = world.children(name).get(("Deployment", f"{name}-{stable}"))
-    if deployment is None:
-        return None
-    containers = deployment["spec"]["template"]["spec"]["containers"]
-    return str(next(item["image"] for item in containers if item["name"] == "worker"))
+def images(world: Any, name: str) -> list[str]:
+    """The worker's image of each revision that has a Deployment."""
+    return [
+        container["image"]
+        for (kind, _), child in world.children(name).items()
+        if kind == "Deployment"
+        for container in child["spec"]["template"]["spec"]["containers"]
+        if container["name"] == "worker"
+    ]
 
 
 def has_deployment(world: Any, name: str) -> bool:
@@ -81,14 +82,14 @@ def test_a_stopped_leader_is_replaced_and_never_writes_again(
     first, second = pair
     own_world.apply(name, replicas=1)
     eventually(lambda: own_world.status(name).get("phase") == "Healthy", "it should be served")
-    assert image(own_world, name) == "example.invalid/a:1"
+    assert images(own_world, name) == ["example.invalid/a:1"]
     assert own_world.status(name)["operatorEpoch"] == 1
 
     first.send(signal.SIGSTOP)
     own_world.apply(name, replicas=2)
     eventually(
         lambda: (
-            image(own_world, name) == "example.invalid/b:1"
+            images(own_world, name) == ["example.invalid/b:1"]
             and own_world.status(name).get("phase") == "Healthy"
             and own_world.status(name).get("ready") == "2/2"
         ),
@@ -118,7 +119,7 @@ def test_a_leader_that_ends_gives_the_lease_back(
     first.kill(signal.SIGTERM)
     eventually(lambda: "leading with epoch 2" in role(second), "the follower should lead")
     own_world.apply(name, replicas=0)
-    eventually(lambda: image(own_world, name) == "example.invalid/b:1", "it should work")
+    eventually(lambda: images(own_world, name) == ["example.invalid/b:1"], "it should work")
 
 
 def test_stopped_and_let_go_again_and_again_there_is_one_story(
@@ -145,7 +146,7 @@ def stands(world: Any, name: str, pair: tuple[Any, Any]) -> bool:
     leading = [index for index, each in enumerate(pair) if role(each).startswith("leading")]
     if len(leading) != 1 or world.status(name).get("phase") != "Healthy":
         return False
-    return image(world, name) == f"example.invalid/{'ab'[leading[0]]}:1"
+    return images(world, name) == [f"example.invalid/{'ab'[leading[0]]}:1"]
 
 
 def test_the_api_server_itself_refuses_an_older_epoch(
