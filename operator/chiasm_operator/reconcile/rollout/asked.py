@@ -28,7 +28,10 @@ _VALUE = re.compile(r"[!-~]{1,128}")
 
 @dataclass(frozen=True)
 class Action:
-    """A rollout-action; `revision` is empty when none was named."""
+    """A rollout-action; `revision` is empty when none was named.
+
+    Another value is another action: what stands behind a second colon says nothing else.
+    """
 
     value: str
     verb: str
@@ -121,9 +124,11 @@ def _action(annotations: Mapping[str, str], faults: list[Problem]) -> Action | N
     value = annotations.get(key)
     if value is None:
         return None
-    verb, _, revision = value.partition(":")
+    verb, revision, *_ = [*value.split(":", 2), ""]
     if verb not in ACTIONS:
-        allowed = f"are {', '.join(ACTIONS)}, each also with :REVISION behind it"
+        allowed = (
+            f"are {', '.join(ACTIONS)}, each also with :REVISION or :REVISION:ANYTHING behind it"
+        )
         faults.append(_fault(key, value, allowed))
         return None
     return Action(value, verb, revision)

@@ -32,7 +32,6 @@ class Decision:
         wake_at: when something is due that no event tells of.
         lagging: pods that clients reach and that do not follow the plan yet.
         routed: Gateways follow the plan, or do not divide.
-        held: nothing advances until somebody says so.
         renewed: the plan differs from the one that is there.
     """
 
@@ -45,7 +44,6 @@ class Decision:
     wake_at: int | None = None
     lagging: tuple[str, ...] = ()
     routed: bool = True
-    held: bool = False
     short_of_stable: bool = False
     renewed: bool = False
 
@@ -59,6 +57,7 @@ class _Turn:
     rollout: StatusRollout
     verdict: Verdict | None = None
     held: bool = False
+    whole: bool = False
     short_of_stable: bool = False
 
 
@@ -175,6 +174,7 @@ def _forward(asked: Asked, seen: Seen, rollout: StatusRollout, stable: str, now:
         rollout,
         way.verdict,
         way.held,
+        way.whole,
     )
 
 
@@ -204,7 +204,9 @@ def _decision(
         }
     )
     replicas = {**turn.replicas, **rest.replicas}
-    told = states.described(asked, seen, rollout, plan, lagging, turn.held)
+    told = states.described(
+        states.Moment(asked, seen, rollout, plan, lagging, turn.held, turn.whole)
+    )
     return Decision(
         stable=split.stable,
         plan=plan,
@@ -215,7 +217,6 @@ def _decision(
         wake_at=_wake(told, now),
         lagging=lagging,
         routed=written.routed,
-        held=turn.held,
         short_of_stable=turn.short_of_stable,
         renewed=plan != seen.plan,
     )

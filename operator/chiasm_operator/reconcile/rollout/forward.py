@@ -25,6 +25,7 @@ class Way:
         share: of the plan to write, which the ready pods can bear.
         aim: the share that pods are brought up for.
         replicas: pods of the canary that a step asks for; 0: as many as `aim` needs.
+        whole: it is on its way to everything, past all steps.
         promote: the canary bears everything and is followed by everybody.
     """
 
@@ -33,6 +34,7 @@ class Way:
     aim: int
     mirror: int = 0
     replicas: int = 0
+    whole: bool = False
     promote: bool = False
     held: bool = False
     verdict: Verdict | None = None
@@ -75,6 +77,7 @@ def way(asked: Asked, seen: Seen, rollout: StatusRollout, stable: str, now: int)
         aim=aim,
         mirror=want.mirror if by_steps and not whole else 0,
         replicas=want.replicas if by_steps and not whole else 0,
+        whole=whole,
         promote=whole and _bears_all(asked, seen, stable, before, rolling),
         held=held,
         verdict=verdict,

@@ -151,7 +151,7 @@ def _changes(before: StatusRollout, after: StatusRollout, asked: Asked) -> Itera
         yield Told(Reason.ROLLOUT_PROMOTED, text)
     if after.state == "Paused" and before.state != "Paused":
         yield Told(Reason.ROLLOUT_PAUSED, after.message)
-    if before.paused and not after.paused and same:
+    if before.paused and not after.paused and same and not after.aborted_revision:
         yield Told(Reason.ROLLOUT_RESUMED, f"The rollout of revision {canary} goes on.")
     if after.aborted_revision and before.aborted_revision is None:
         text = f"Revision {after.aborted_revision} is taken back: {after.abort_message}"
