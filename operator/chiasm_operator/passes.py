@@ -77,16 +77,18 @@ class Pass:
             return Rest(said.settled)
         now = self.now()
         observed = await self._observe(target)
+        seen = look(target, observed)
         decision = decide(
-            Asked.of(target), look(target, observed), partial(address, target),
-            instants.to_seconds(now),
-        )  # fmt: skip
+            Asked.of(target), seen, partial(address, target), instants.to_seconds(now)
+        )
         wanted = children.desired(target, fresh, observed, decision)
         observed = await self._with_what_is_in_the_way(resource, observed, wanted)
         plan = children.plan(target, wanted, observed, decision)
         refusals, plan_stands = await self._act(target, plan)
-        if plan_stands:
+        if plan_stands and children.writes_traffic(target, plan, decision):
             await self._hurry(observed, resource.namespace, decision)
+        else:
+            decision = decision.unwritten(seen)
         said = status.outcome(target, observed, decision, plan, refusals, now)
         await self._say(resource, said)
         due = decision.wake_at

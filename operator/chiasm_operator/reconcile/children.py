@@ -139,3 +139,10 @@ def plan(
         and _prunable(live, target, observed, decision)
     )
     return ChildPlan(tuple(apply), delete, tuple(problems), tuple(waiting))
+
+
+def writes_traffic(target: Target, plan: ChildPlan, decision: Decision) -> bool:
+    """Whether the traffic plan is as decided behind `plan`: nothing else has or keeps its name."""
+    key = ("ConfigMap", target.traffic_name)
+    renewed = key in map(key_of, plan.apply)
+    return renewed or not (decision.renewed or key in plan.waiting)

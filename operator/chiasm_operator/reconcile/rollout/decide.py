@@ -47,6 +47,20 @@ class Decision:
     short_of_stable: bool = False
     renewed: bool = False
 
+    def unwritten(self, seen: Seen) -> Decision:
+        """What to tell where this could not be written: how far what is there has come.
+
+        Told as if it were, each pass would tell another number or time, and be woken by it.
+        """
+        known, plan = (seen.rollout, seen.plan) if seen.plan else (self.rollout, None)
+        update = {
+            "state": self.rollout.state,
+            "message": self.rollout.message,
+            "weight": weight_text(plan.share) if plan else seen.rollout.weight,
+            "epoch": plan.epoch if plan else seen.rollout.epoch,
+        }
+        return replace(self, rollout=known.model_copy(update=update), wake_at=None)
+
 
 @dataclass(frozen=True)
 class _Turn:
