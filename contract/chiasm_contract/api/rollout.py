@@ -146,7 +146,10 @@ class Analysis(ApiModel):
         default=50, ge=1, le=1_000_000, description="Requests of each revision for a verdict."
     )
     failure_limit: int = Field(
-        default=2, ge=0, le=100, description="Looks that may find a fault before the abort."
+        default=2,
+        ge=0,
+        le=100,
+        description="Looks in a row that may find a fault before the abort.",
     )
     on_no_data: Literal["hold", "fail", "skip"] = Field(
         default="hold",

@@ -87,7 +87,9 @@ class StatusRollout(ApiModel):
         description="When both revisions are compared next.",
         json_schema_extra={"format": "date-time"},
     )
-    failed_looks: int = Field(default=0, description="Looks that found a fault, in this step.")
+    failed_looks: int = Field(
+        default=0, description="Looks in a row that found a fault, in this step."
+    )
     inconclusive: bool = Field(
         default=False, description="The comparison had too little to compare; a person decides."
     )

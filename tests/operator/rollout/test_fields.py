@@ -196,6 +196,24 @@ def limit(world: World) -> None:
     assert world.condition("AnalysisHealthy") == "False ErrorRate"
 
 
+def test_only_faults_in_a_row_abort(served: World) -> None:
+    """Nine good looks of ten were no help: the tenth bad one of a long step aborted."""
+    steps = [{"setWeight": 5}, {"analysis": {"seconds": 3600}}]
+    count(90)(served)
+    spec(2, steps=steps, analysis={"failureLimit": 1, "intervalSeconds": 2})(served)
+    served.live(40, lambda: served.rollout.get("failedLooks") == 1)
+    served.counts = {}  # a look without data says nothing, for or against
+    served.live(3)
+    assert served.rollout["failedLooks"] == 1
+    count(0)(served)
+    served.live(3)
+    assert served.rollout["failedLooks"] == 0
+    count(90)(served)
+    served.live(40, lambda: served.rollout.get("failedLooks") == 1)
+    assert served.rollout.get("abortedRevision") is None
+    served.live(40, lambda: served.rollout.get("abortedRevision") is not None)
+
+
 @field("analysis.onNoData")
 def no_data(world: World) -> None:
     policy = {"intervalSeconds": 4, "noDataDeadlineSeconds": 40}
