@@ -141,6 +141,16 @@ def test_a_modality_that_only_stable_was_asked_in_holds():
     assert "image 0" in verdict.message
 
 
+def test_answers_that_nothing_can_be_compared_with_hold():
+    """40 of 100 failed, stable was not asked: chance explains any difference from nothing."""
+    canary = {"text": Counts(requests=100, errors=40, answers=60)}
+    verdict = judge(POLICY, canary, {})
+    assert (verdict.kind, verdict.reason) == (Kind.HOLD, "TooFewSamples")
+    assert "of stable so far: text 0" in verdict.message
+    verdict = judge(POLICY, canary, {"text": Counts(requests=49, answers=49)})
+    assert verdict.kind is not Kind.PASS
+
+
 def test_enough_healthy_answers_pass():
     draw = random.Random(5)
     canary = {"text": answered(draw, 80, HEALTHY)}

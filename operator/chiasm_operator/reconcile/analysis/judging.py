@@ -7,8 +7,8 @@
   not explain (`significance`). Each comparison gets its share of `Policy.alpha` (Bonferroni), so
   the chance that a look at a canary like stable fails is at most alpha; that several looks in a
   row must fail (`failureLimit`) is the state machine's.
-- **Pass** needs samples: at least `min_samples` answers of the canary in every modality that
-  stable was asked in as often. Absence of evidence holds, and never passes.
+- **Pass** needs samples: at least `min_samples` answers of both in every modality that either
+  answered as often in. Absence of evidence holds, and never passes.
 
 Must not know: pods, reports of single sidecars, clocks, steps.
 """
@@ -37,7 +37,7 @@ class Policy:
     """What counts as worse.
 
     Attributes:
-        min_samples: answers of the canary that a pass needs, per modality.
+        min_samples: answers of each revision that a pass needs, per modality.
         alpha: chance that one look fails a canary that is like stable.
         max_error_increase: share of requests by which errors may be more frequent.
         max_first_token_ratio, max_inter_token_ratio: of the medians, canary to stable.
@@ -96,20 +96,13 @@ def _enough(policy: Policy, canary: Mapping[str, Counts], stable: Mapping[str, C
     """Pass or hold, where nothing is known to be worse."""
     if not any(counts.requests for counts in canary.values()):
         return Verdict(Kind.HOLD, "NoData", "The canary has answered nothing yet.")
-    short = []
-    for modality in sorted(canary.keys() | stable.keys()):
-        seen = canary.get(modality, Counts()).answers
-        asked = stable.get(modality, Counts()).answers
-        if seen < policy.min_samples and (asked >= policy.min_samples or seen):
-            short.append(f"{modality} {seen}")
-    if not short and all(each.answers < policy.min_samples for each in canary.values()):
-        short = ["none"]  # all that was asked failed, too seldom to be a verdict
+    short = _short(policy, canary, stable)
     if short:
         return Verdict(
             Kind.HOLD,
             "TooFewSamples",
-            f"Answers of the canary so far: {', '.join(short)}; {policy.min_samples} are needed of "
-            "each modality (spec.rollout.analysis.minSamples).",
+            f"Answers {short}; {policy.min_samples} are needed of each modality "
+            "(spec.rollout.analysis.minSamples).",
         )
     if policy.min_agreement is not None:
         shadowed = sum(counts.shadowed for counts in canary.values())
@@ -122,6 +115,22 @@ def _enough(policy: Policy, canary: Mapping[str, Counts], stable: Mapping[str, C
             )
     total = sum(counts.answers for counts in canary.values())
     return Verdict(Kind.PASS, "NotWorse", f"{total} answers of the canary are not worse.")
+
+
+def _short(policy: Policy, canary: Mapping[str, Counts], stable: Mapping[str, Counts]) -> str:
+    """Whose answers are too few, and how many there are; empty when there are enough."""
+    mine, theirs = [], []
+    for modality in sorted(canary.keys() | stable.keys()):
+        seen = canary.get(modality, Counts()).answers
+        asked = stable.get(modality, Counts()).answers
+        if seen < policy.min_samples and (asked >= policy.min_samples or seen):
+            mine.append(f"{modality} {seen}")
+        if seen >= policy.min_samples > asked:
+            theirs.append(f"{modality} {asked}")
+    if not mine and all(each.answers < policy.min_samples for each in canary.values()):
+        mine = ["none"]  # all that was asked failed, too seldom to be a verdict
+    sides = (("the canary", mine), ("stable", theirs))
+    return ", ".join(f"of {side} so far: {', '.join(found)}" for side, found in sides if found)
 
 
 def _compare(policy: Policy, canary: Counts, stable: Counts) -> Iterator[_Finding]:
