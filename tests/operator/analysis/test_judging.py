@@ -114,6 +114,29 @@ def test_wrong_answers_show_in_the_agreement_of_shadowed_requests():
     assert judge(policy, {"image": without}, stable).kind is Kind.HOLD
 
 
+def test_mirrored_answers_alone_are_judged_by_their_agreement():
+    stable = {"text": answered(random.Random(10), 500, HEALTHY)}
+    policy = Policy(min_agreement=0.95)
+    for shadowed, agreed, kind, reason in (
+        (60, 60, Kind.PASS, "NotWorse"),
+        (60, 30, Kind.FAIL, "Disagreement"),
+        (49, 49, Kind.HOLD, "TooFewSamples"),
+        (0, 0, Kind.HOLD, "NoData"),
+    ):
+        canary = {"text": Counts(shadowed=shadowed, agreed=agreed)}
+        verdict = judge(policy, canary, stable)
+        assert (verdict.kind, verdict.reason) == (kind, reason)
+
+
+def test_mirrored_answers_excuse_no_modality_once_the_canary_is_asked():
+    draw = random.Random(11)
+    stable = {"image": answered(draw, 500, HEALTHY), "text": answered(draw, 500, HEALTHY)}
+    canary = {"text": Counts(requests=60, answers=60, shadowed=60, agreed=60)}
+    verdict = judge(Policy(min_agreement=0.95, max_length_change=9), canary, stable)
+    assert (verdict.kind, verdict.reason) == (Kind.HOLD, "TooFewSamples")
+    assert "image 0" in verdict.message
+
+
 def test_no_data_holds():
     stable = {"text": answered(random.Random(3), 5000, HEALTHY)}
     for canary in ({}, {"text": Counts()}):

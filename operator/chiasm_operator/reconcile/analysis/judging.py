@@ -8,7 +8,8 @@
   the chance that a look at a canary like stable fails is at most alpha; that several looks in a
   row must fail (`failureLimit`) is the state machine's.
 - **Pass** needs samples: at least `min_samples` answers of both in every modality that either
-  answered as often in. Absence of evidence holds, and never passes.
+  answered as often in. Absence of evidence holds, and never passes. A canary that is asked nothing
+  but what is mirrored is judged by the agreement of its answers, where that is asked for.
 
 Must not know: pods, reports of single sidecars, clocks, steps.
 """
@@ -94,9 +95,12 @@ def judge(policy: Policy, canary: Mapping[str, Counts], stable: Mapping[str, Cou
 
 def _enough(policy: Policy, canary: Mapping[str, Counts], stable: Mapping[str, Counts]) -> Verdict:
     """Pass or hold, where nothing is known to be worse."""
-    if not any(counts.requests for counts in canary.values()):
-        return Verdict(Kind.HOLD, "NoData", "The canary has answered nothing yet.")
-    short = _short(policy, canary, stable)
+    asked = any(counts.requests for counts in canary.values())
+    shadowed = sum(counts.shadowed for counts in canary.values())
+    compared = policy.min_agreement is not None
+    if not asked and not (compared and shadowed):
+        return Verdict(Kind.HOLD, "NoData", _nothing(shadowed))
+    short = _short(policy, canary, stable) if asked else ""
     if short:
         return Verdict(
             Kind.HOLD,
@@ -104,17 +108,25 @@ def _enough(policy: Policy, canary: Mapping[str, Counts], stable: Mapping[str, C
             f"Answers {short}; {policy.min_samples} are needed of each modality "
             "(spec.rollout.analysis.minSamples).",
         )
-    if policy.min_agreement is not None:
-        shadowed = sum(counts.shadowed for counts in canary.values())
-        if shadowed < policy.min_samples:
-            return Verdict(
-                Kind.HOLD,
-                "TooFewSamples",
-                f"{shadowed} requests were asked of both; {policy.min_samples} are needed "
-                "(spec.rollout.analysis.minSamples, a mirror step makes them).",
-            )
+    if compared and shadowed < policy.min_samples:
+        return Verdict(
+            Kind.HOLD,
+            "TooFewSamples",
+            f"{shadowed} requests were asked of both; {policy.min_samples} are needed "
+            "(spec.rollout.analysis.minSamples, a mirror step makes them).",
+        )
     total = sum(counts.answers for counts in canary.values())
-    return Verdict(Kind.PASS, "NotWorse", f"{total} answers of the canary are not worse.")
+    what = f"{total} answers" if asked else f"{shadowed} mirrored answers"
+    return Verdict(Kind.PASS, "NotWorse", f"{what} of the canary are not worse.")
+
+
+def _nothing(shadowed: int) -> str:
+    if not shadowed:
+        return "The canary has answered nothing yet."
+    return (
+        f"The canary has answered {shadowed} mirrored requests and no others; they are compared "
+        "with spec.rollout.analysis.minAgreementPercent."
+    )
 
 
 def _short(policy: Policy, canary: Mapping[str, Counts], stable: Mapping[str, Counts]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from chiasm_contract.api.rollout import Analysis
 from chiasm_contract.api.status import StatusRollout
 from chiasm_contract.conditions import Reason
 from chiasm_contract.traffic import WHOLE
@@ -87,12 +88,26 @@ def way(asked: Asked, seen: Seen, rollout: StatusRollout, stable: str, now: int)
 def _reached(seen: Seen, asked: Asked, stable: str) -> Reached:
     followed = planned_canary(seen, asked.target) and seen.acknowledged(stable, seen.pointer)
     plan = seen.plan if followed else None
-    policy = Policy(min_samples=asked.policy.analysis.min_samples)
+    policy = limits(asked.policy.analysis)
     return Reached(
         share=plan.share if plan else None,
         mirror=plan.mirror if plan else None,
         ready=seen.of(asked.target).ready,
         look=lambda: _look(policy, asked, seen, stable),
+    )
+
+
+def limits(analysis: Analysis) -> Policy:
+    """What counts as worse."""
+    agreement = analysis.min_agreement_percent
+    return Policy(
+        min_samples=analysis.min_samples,
+        max_error_increase=analysis.max_error_increase_percent / 100,
+        max_first_token_ratio=analysis.max_first_token_ratio,
+        max_inter_token_ratio=analysis.max_inter_token_ratio,
+        max_length_change=analysis.max_output_length_change_percent / 100,
+        max_guard_reject_increase=analysis.max_guard_reject_increase,
+        min_agreement=None if agreement is None else agreement / 100,
     )
 
 
