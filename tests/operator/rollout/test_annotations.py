@@ -332,3 +332,21 @@ def test_a_weight_of_everything_is_reached(served: World) -> None:
     world = beside(served, "100")
     assert world.state == "Paused"
     assert world.condition("Paused") == "True ManualWeight"
+
+
+def test_a_paused_rollout_scales_up(served: World) -> None:
+    """It stood with the pods that it had, however many were asked for."""
+    spec(2)(served)
+    served.live(4)
+    spec(2, paused=True)(served)
+    served.settled()
+    assert 0 < served.replicas(served.revision) < 3
+    spec(2, 9, paused=True)(served)
+    served.settled()
+    assert len(served.ready(served.pointer)) + len(served.ready(served.revision)) == 9
+    spec(2, 6, paused=True)(served)
+    served.settled()
+    assert len(served.ready(served.pointer)) + len(served.ready(served.revision)) == 9
+    spec(2, 6)(served)
+    served.settled()
+    assert (served.pointer, len(served.ready(served.revision))) == (served.revision, 6)

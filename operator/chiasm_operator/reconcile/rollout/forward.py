@@ -157,8 +157,10 @@ def pods(asked: Asked, seen: Seen, way: Way, stable: str, others: int) -> dict[s
     must = _must(asked, way.rollout.rolling)
     if way.held:
         least = need(must, max(before, way.share))
-        kept = theirs.replicas if way.rollout.rolling else asked.replicas
-        return {stable: kept, target: max(mine.replicas, least)}
+        grown = max(mine.replicas, least)
+        # It stays where it is, but for pods that are asked for on top.
+        more = max(theirs.replicas, asked.replicas - grown)
+        return {stable: more if way.rollout.rolling else asked.replicas, target: grown}
     if way.rollout.rolling:
         pace = Pace(asked.replicas, asked.surge, asked.unavailable)
         kept = theirs.replicas
