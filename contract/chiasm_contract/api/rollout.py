@@ -132,7 +132,8 @@ class RollbackWindow(ApiModel):
     revisions: int = Field(default=1, ge=1, le=10, description="How many former revisions.")
     seconds: int = Field(default=600, ge=1, le=604_800, description="How long each is kept.")
     replicas: IntOrPercent = Field(
-        default="100%", description="Pods of each; a number or a share of spec.replicas."
+        default="100%",
+        description="Pods of each; a number or a share of spec.replicas, which is the most.",
     )
 
 

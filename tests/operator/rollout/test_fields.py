@@ -157,6 +157,29 @@ def window_replicas(world: World) -> None:
     assert world.replicas(first) == 2
 
 
+@pytest.mark.parametrize(("replicas", "pods"), [(0, 0), ("0%", 0), (50, 3)])
+def test_a_window_keeps_what_is_asked_and_never_more(
+    replicas: int | str, pods: int, served: World
+) -> None:
+    """A window without pods was over at once, one with many brought up new ones."""
+    first = served.pointer or ""
+    window = {"seconds": 400, "replicas": replicas}
+    spec(2, rollbackWindow=window, steps=[{"pause": {"seconds": 2}}])(served)
+    served.live(60, lambda: served.pointer == served.revision)
+    served.live(20)
+    assert (warm(served), served.replicas(first)) == ([first], pods)
+    spec(1, rollbackWindow=window, steps=[{"pause": {}}])(served)
+    served.live(60, lambda: served.pointer == first)  # passes no steps
+
+
+@pytest.mark.parametrize("name", ["maxSurge", "maxUnavailable"])
+def test_no_number_of_pods_is_negative(name: str) -> None:
+    with pytest.raises(ValidationError, match=name):
+        Rollout.model_validate({name: -1})
+    with pytest.raises(ValidationError, match="replicas"):
+        Rollout.model_validate({"rollbackWindow": {"replicas": -1}})
+
+
 @field("rollbackWindow.revisions")
 def window_revisions(world: World) -> None:
     seen = [world.pointer or ""]

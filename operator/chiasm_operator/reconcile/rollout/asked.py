@@ -87,9 +87,9 @@ class Asked:
 
     @property
     def warm_replicas(self) -> int:
-        """Pods that a former revision keeps in the rollback window."""
+        """Pods that a former revision keeps in the rollback window: never more than serve."""
         window = self.policy.rollback_window
-        return _count(window.replicas, self.replicas, up=True) if window else 0
+        return min(self.replicas, _count(window.replicas, self.replicas, up=True)) if window else 0
 
 
 def _count(amount: int | str, whole: int, *, up: bool) -> int:
