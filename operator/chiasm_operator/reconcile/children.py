@@ -47,7 +47,9 @@ def desired(
     known = kept(target, fresh, observed)
     wanted = [*render.shared(target)]
     for revision, replicas in decision.replicas.items():
-        item = known[revision]
+        item = known.get(revision)
+        if item is None:  # named by a plan that somebody edited: there is nothing to make it from
+            continue
         restarted = restarted_at(target, revision, observed)
         wanted += render.of_revision(target, item.record, item.number, replicas, restarted)
     wanted.append(traffic.render(target, decision.plan, decision.rollout))
