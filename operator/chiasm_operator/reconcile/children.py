@@ -50,7 +50,8 @@ def desired(
         item = known.get(revision)
         if item is None:  # named by a plan that somebody edited: there is nothing to make it from
             continue
-        restarted = restarted_at(target, revision, observed)
+        present = revision in (decision.stable, target.revision)
+        restarted = restarted_at(target, revision, observed, present=present)
         wanted += render.of_revision(target, item.record, item.number, replicas, restarted)
     wanted.append(traffic.render(target, decision.plan, decision.rollout))
     routed = route.render(target, decision.plan)

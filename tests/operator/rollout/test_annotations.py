@@ -186,6 +186,26 @@ def test_a_restart_surges_within_the_revision(served: World) -> None:
     assert sum(served.created.values()) == 6
 
 
+def test_a_restart_leaves_what_is_kept_warm_alone(served: World) -> None:
+    """Pods without traffic were replaced as well, and those that drain with their answers."""
+    first = served.pointer or ""
+    spec(2, rollbackWindow={"seconds": 400})(served)
+    served.live(60, lambda: served.pointer == served.revision)
+    served.live(20)
+    before = dict(served.created)
+    note(restartedAt="2026-01-02T00:00:00Z")(served)
+    served.live(40)
+    assert served.replicas(first) == 3
+    assert served.created == {**before, f"reader-{served.revision}": 6}
+
+
+def test_a_restart_reaches_both_sides_of_a_canary(served: World) -> None:
+    world = beside(served, "50")
+    note(restartedAt="2026-01-02T00:00:00Z")(world)
+    world.settled()
+    assert world.created == {f"reader-{world.pointer}": 6, f"reader-{world.revision}": 4}
+
+
 def test_the_phase_is_paused_while_a_canary_stands(served: World) -> None:
     world = beside(served)
     assert world.resource["status"]["phase"] == "Paused"

@@ -126,10 +126,13 @@ def delay(world: World) -> None:
     spec(2, abort={"scaleDownDelaySeconds": 60})(world)
     note(canary_weight="50")(world)
     world.settled()
+    world.lag = 20
     note(rollout_action="abort")(world)
-    world.live(28)
+    world.live(20)
+    assert world.rollout["leaving"] == [], "some still send there"
+    world.live(30)
     assert world.replicas(world.revision) == 2
-    world.live(4)
+    world.live(6)
     assert world.replicas(world.revision) == 0
 
 

@@ -141,8 +141,9 @@ def _back(
     up = up if rollout.rolling else asked.replicas
     canary: str | None = subject.revision
     if aborted:
-        rollout, stays = _given_up(asked, rollout, subject.revision, now)
-        down = down if before or share or stays or not followed else 0
+        reached = bool(before or share) or not followed
+        rollout, stays = _given_up(asked, rollout, subject.revision, reached, now)
+        down = down if reached or stays else 0
         canary = canary if share or (stays and _drains(asked)) else None
     return _Turn(
         Split(stable, canary, share),
@@ -153,11 +154,16 @@ def _back(
 
 
 def _given_up(
-    asked: Asked, rollout: StatusRollout, canary: str, now: int
+    asked: Asked, rollout: StatusRollout, canary: str, reached: bool, now: int
 ) -> tuple[StatusRollout, bool]:
-    """The rollout with the time until which an aborted canary's pods stay, and whether they do."""
+    """The rollout with the time until which an aborted canary's pods stay, and whether they do.
+
+    `reached`: some may still send there, so that their time does not begin.
+    """
     item = next((item for item in rollout.leaving if item.revision == canary), None)
     if item is None or item.why != "aborted":
+        if reached:
+            return rollout, True
         others = [each for each in rollout.leaving if each.revision != canary]
         item = leaving.given_up(asked, canary, now)
         rollout = rollout.model_copy(update={"leaving": [*others, item]})
