@@ -19,7 +19,7 @@ from chiasm_operator.podstate import PodStates
 from chiasm_operator.reconcile import children, routing, status
 from chiasm_operator.reconcile.diagnosis import refusals as why_refused
 from chiasm_operator.reconcile.observed import Observed, is_active, is_ready, key_of, pods_of
-from chiasm_operator.reconcile.problems import Problem
+from chiasm_operator.reconcile.problems import Event, Problem
 from chiasm_operator.reconcile.rollout import Asked, Decision, decide, look
 from chiasm_operator.render import Target
 from chiasm_operator.render.revision import record_of
@@ -170,7 +170,7 @@ class Pass:
             )
 
 
-def event_manifest(resource: Resource, event: status.Event, now: str) -> Manifest:
+def event_manifest(resource: Resource, event: Event, now: str) -> Manifest:
     """A core/v1 Event about `resource`."""
     return {
         "apiVersion": "v1",

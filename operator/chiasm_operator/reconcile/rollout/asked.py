@@ -19,6 +19,7 @@ from chiasm_contract.traffic import Override
 from chiasm_contract.weights import ALLOWED, parse_weight
 
 from chiasm_operator.reconcile.problems import Problem
+from chiasm_operator.reconcile.rollout.capacity import Pace
 from chiasm_operator.render import Target
 
 ACTIONS = ("pause", "resume", "promote", "abort", "retry")
@@ -84,6 +85,17 @@ class Asked:
             faults=tuple(faults),
             divided_by="gateway" if gateway and gateway.split == "gateway" else None,
         )
+
+    @property
+    def pace(self) -> Pace:
+        """How fast pods are replaced."""
+        return Pace(self.replicas, self.surge, self.unavailable)
+
+    @property
+    def drains(self) -> bool:
+        """Whether conversations of an aborted canary may end there."""
+        sticky = self.policy.sticky
+        return sticky.on_abort == "drain" and sticky.mode == "conversation"
 
     @property
     def warm_replicas(self) -> int:

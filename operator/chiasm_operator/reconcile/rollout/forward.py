@@ -13,7 +13,7 @@ from chiasm_contract.weights import parse_weight
 from chiasm_operator.reconcile.analysis import Kind as Outcome
 from chiasm_operator.reconcile.analysis import Policy, Verdict, judge
 from chiasm_operator.reconcile.rollout.asked import Asked
-from chiasm_operator.reconcile.rollout.capacity import Pace, bearable, bears, need, replace
+from chiasm_operator.reconcile.rollout.capacity import bearable, bears, need, replace
 from chiasm_operator.reconcile.rollout.seen import Seen
 from chiasm_operator.reconcile.rollout.steps import Reached, advance, wanted
 
@@ -162,7 +162,7 @@ def pods(asked: Asked, seen: Seen, way: Way, stable: str, others: int) -> dict[s
         more = max(theirs.replicas, asked.replicas - grown)
         return {stable: more if way.rollout.rolling else asked.replicas, target: grown}
     if way.rollout.rolling:
-        pace = Pace(asked.replicas, asked.surge, asked.unavailable)
+        pace = asked.pace
         kept = theirs.replicas
         if followed:
             kept = need(must, WHOLE - min(before, way.share))

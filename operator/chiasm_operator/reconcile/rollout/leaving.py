@@ -56,7 +56,7 @@ def given_up(asked: Asked, revision: str, now: int) -> LeavingRevision:
     """An aborted canary; with `onAbort: drain` its conversations may go on first."""
     policy = asked.policy
     seconds = policy.abort.scale_down_delay_seconds
-    if policy.sticky.on_abort == "drain" and policy.sticky.mode == "conversation":
+    if asked.drains:
         seconds = max(seconds, policy.sticky.ttl_seconds)
     return LeavingRevision(revision=revision, until=instants.to_text(now + seconds), why="aborted")
 
