@@ -20,7 +20,7 @@ from chiasm_operator.reconcile.observed import (
 )
 from chiasm_operator.reconcile.ownership import Owner, owner
 from chiasm_operator.reconcile.problems import Problem
-from chiasm_operator.reconcile.records import kept, restarted_at, too_old
+from chiasm_operator.reconcile.records import kept, restarted_at, specs, too_old
 from chiasm_operator.reconcile.rollout import Decision
 from chiasm_operator.render import Record, Target, route, service, traffic
 from chiasm_operator.render.autoscaler import HPA, SCALED_OBJECT
@@ -45,11 +45,11 @@ def desired(
     Revisions come before the plan that names them, the plan before the Service that follows it.
     """
     known = kept(target, fresh, observed)
-    wanted = [*render.shared(target)]
-    for revision, replicas in decision.replicas.items():
-        item = known.get(revision)
-        if item is None:  # named by a plan that somebody edited: there is nothing to make it from
-            continue
+    # One that only a plan names which somebody edited has nothing that it could be made from.
+    standing = {name: pods for name, pods in decision.replicas.items() if name in known}
+    wanted = [*render.shared(target, specs(target, known, standing))]
+    for revision, replicas in standing.items():
+        item = known[revision]
         present = revision in (decision.stable, target.revision)
         restarted = restarted_at(target, revision, observed, present=present)
         wanted += render.of_revision(target, item.record, item.number, replicas, restarted)
