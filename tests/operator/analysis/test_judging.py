@@ -128,6 +128,19 @@ def test_mirrored_answers_alone_are_judged_by_their_agreement():
         assert (verdict.kind, verdict.reason) == (kind, reason)
 
 
+@pytest.mark.parametrize("min_agreement", [None, 0.95])
+def test_mirrored_requests_that_fail_are_errors(min_agreement: float | None):
+    stable = {"text": answered(random.Random(12), 500, HEALTHY)}
+    policy = Policy(min_agreement=min_agreement)
+    seldom, often = (
+        judge(policy, {"text": Counts(shadowed=60, agreed=60, shadow_errors=errors)}, stable)
+        for errors in (1, 30)
+    )
+    assert seldom.kind is not Kind.FAIL
+    assert (often.kind, often.reason) == (Kind.FAIL, "ErrorRate")
+    assert "30 of 90 mirrored requests failed" in often.message
+
+
 def test_mirrored_answers_excuse_no_modality_once_the_canary_is_asked():
     draw = random.Random(11)
     stable = {"image": answered(draw, 500, HEALTHY), "text": answered(draw, 500, HEALTHY)}

@@ -147,6 +147,8 @@ def _short(policy: Policy, canary: Mapping[str, Counts], stable: Mapping[str, Co
 
 def _compare(policy: Policy, canary: Counts, stable: Counts) -> Iterator[_Finding]:
     yield _errors(policy, canary, stable)
+    if canary.shadow_errors:
+        yield _shadow_errors(policy, canary, stable)
     for reason, what, pick, limit in (
         ("SlowFirstToken", "first token", _first_token, policy.max_first_token_ratio),
         ("SlowTokens", "time between tokens", _inter_token, policy.max_inter_token_ratio),
@@ -164,6 +166,20 @@ def _errors(policy: Policy, canary: Counts, stable: Counts) -> _Finding:
         mine > theirs + policy.max_error_increase,
         significance.more_often(canary.errors, canary.requests, stable.errors, stable.requests),
         f"{canary.errors} of {canary.requests} requests failed ({mine:.1%}), "
+        f"{stable.errors} of {stable.requests} on stable ({theirs:.1%})",
+    )
+
+
+def _shadow_errors(policy: Policy, canary: Counts, stable: Counts) -> _Finding:
+    """Only what stable has answered is mirrored: it is compared with how often stable fails."""
+    asked = canary.shadowed + canary.shadow_errors
+    mine, theirs = _share(canary.shadow_errors, asked), _share(stable.errors, stable.requests)
+    allowed = min(1.0, theirs + policy.max_error_increase)
+    return _Finding(
+        "ErrorRate",
+        mine > allowed,
+        significance.at_least(canary.shadow_errors, asked, allowed),
+        f"{canary.shadow_errors} of {asked} mirrored requests failed ({mine:.1%}), "
         f"{stable.errors} of {stable.requests} on stable ({theirs:.1%})",
     )
 
