@@ -66,7 +66,10 @@ def manual_weight(annotations: Mapping[str, str]) -> int | None:
 
 @dataclass(frozen=True)
 class Action:
-    """A rollout-action; `revision` is empty when none was named."""
+    """A rollout-action; `revision` is empty when none was named.
+
+    Another value is another action: what stands behind a second colon says nothing else.
+    """
 
     value: str
     verb: str
@@ -81,11 +84,11 @@ def action(annotations: Mapping[str, str]) -> Action | None:
     text = annotations.get(names.ANNOTATION_ROLLOUT_ACTION)
     if text is None:
         return None
-    verb, _, revision = text.partition(":")
+    verb, revision, *_ = [*text.split(":", 2), ""]
     if verb not in ACTIONS:
         raise ValueError(
             f"{text!r} is no action; allowed are {', '.join(ACTIONS)}, each also with :REVISION "
-            "behind it."
+            "or :REVISION:ANYTHING behind it."
         )
     return Action(text, verb, revision)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from chiasm_operator.cluster import Refused
+from chiasm_operator.api import Refused
 from chiasm_operator.render.route import ROUTE
 
 from tests.operator.rollout.scenarios import Stage, both, note

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from chiasm_operator.cluster import Refused
+from chiasm_operator.api import Refused
 from chiasm_operator.render.autoscaler import SCALED_OBJECT
 
 from tests.operator.rollout.world import NAME, World

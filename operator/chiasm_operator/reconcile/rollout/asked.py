@@ -18,6 +18,7 @@ from chiasm_contract.rollout_annotations import Action, AnnotationFault
 from chiasm_contract.traffic import Override
 
 from chiasm_operator.reconcile.problems import Problem
+from chiasm_operator.reconcile.rollout.capacity import Pace
 from chiasm_operator.render import Target
 
 
@@ -68,10 +69,21 @@ class Asked:
         )
 
     @property
+    def pace(self) -> Pace:
+        """How fast pods are replaced."""
+        return Pace(self.replicas, self.surge, self.unavailable)
+
+    @property
+    def drains(self) -> bool:
+        """Whether conversations of an aborted canary may end there."""
+        sticky = self.policy.sticky
+        return sticky.on_abort == "drain" and sticky.mode == "conversation"
+
+    @property
     def warm_replicas(self) -> int:
-        """Pods that a former revision keeps in the rollback window."""
+        """Pods that a former revision keeps in the rollback window: never more than serve."""
         window = self.policy.rollback_window
-        return _count(window.replicas, self.replicas, up=True) if window else 0
+        return min(self.replicas, _count(window.replicas, self.replicas, up=True)) if window else 0
 
 
 def _count(amount: int | str, whole: int, *, up: bool) -> int:
