@@ -34,6 +34,8 @@ from chiasm_sidecar.traffic.sharing import Sharing
 log = logging.getLogger("chiasm.sidecar.traffic")
 
 _INTERVAL_SECONDS = 0.5
+# Of a file that could not be read: no stamp, so that it is read again.
+_UNREAD = object()
 
 
 @dataclass
@@ -215,6 +217,10 @@ class Division:
                 raise plans.PlanRefused("This sidecar's file names no revision of its own.")
             self._take(plans.parse(source.read(self._path), self.plan))
         except plans.PlanRefused as error:
+            if isinstance(error, source.PlanUnread):
+                self._seen = _UNREAD
+                if str(error) == self._problem:
+                    return  # Said already, and looked at twice a second.
             self._problem = str(error)
             self._metrics.count("chiasm_traffic_plan_loads_total", outcome="refused")
             log.error("traffic plan refused", extra={"fields": {"why": self._problem}})

@@ -12,10 +12,11 @@ from chiasm_sidecar.traffic import source
 from chiasm_sidecar.traffic.division import Division
 from chiasm_sidecar.traffic.plan import PlanRefused, parse
 
-from tests.sidecar.tenants.conftest import MountedSecret
+from tests.sidecar.tenants.conftest import MountedSecret, no_file_can_be_opened
 from tests.sidecar.traffic.plans import CANARY, STABLE, plan, without_canary
 
 KEY = "traffic.json"
+LOADS = "chiasm_traffic_plan_loads_total"
 OTHER = Version(revision="v1-other", address="[fd00::1]:8000")
 
 
@@ -58,9 +59,9 @@ def test_what_cannot_be_followed_is_a_sentence(data: bytes, words: str) -> None:
     assert str(refused.value).endswith(".")
 
 
-def division(path: Path, revision: str = STABLE) -> Division:
+def division(path: Path, revision: str = STABLE, metrics: Metrics | None = None) -> Division:
     config = SidecarConfig(model_id="demo", revision=revision, traffic_file=path)
-    return Division(config, "pod-0", Metrics("demo"))
+    return Division(config, "pod-0", metrics or Metrics("demo"))
 
 
 def epochs(taken: Division) -> tuple[int, bool]:
@@ -86,6 +87,33 @@ def test_a_mounted_plan_is_followed_as_it_changes(tmp_path: Path) -> None:
     mount.change()
     sidecar.refresh()
     assert epochs(sidecar) == (2, True)
+    assert str(sidecar.report().problem) == f"{mount.path / KEY} is gone."
+
+
+def test_a_plan_that_could_not_be_opened_once_is_read_again(tmp_path: Path) -> None:
+    mount = MountedSecret(tmp_path / "traffic", **{KEY: plan(1).model_dump_json()})
+    metrics = Metrics("demo")
+    sidecar = division(mount.path / KEY, metrics=metrics)
+    mount.change(**{KEY: plan(2).model_dump_json()})
+    with no_file_can_be_opened():
+        for _ in range(3):
+            sidecar.refresh()
+    assert epochs(sidecar) == (1, True)
+    assert "cannot be read: Too many open files" in str(sidecar.report().problem)
+    assert metrics.total(LOADS, outcome="refused") == 1, "said once"
+    sidecar.refresh()
+    assert epochs(sidecar) == (2, False), "the same file"
+    mount.change(**{KEY: "{"})
+    for _ in range(3):
+        sidecar.refresh()
+    mount.change(**{KEY: "{"})
+    sidecar.refresh()
+    assert metrics.total(LOADS, outcome="refused") == 3, "each file that is refused is said"
+    mount.change(**{KEY: plan(3).model_dump_json()})
+    with no_file_can_be_opened():
+        sidecar.refresh()
+    mount.change()
+    sidecar.refresh()
     assert str(sidecar.report().problem) == f"{mount.path / KEY} is gone."
 
 
