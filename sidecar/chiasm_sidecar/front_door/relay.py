@@ -6,7 +6,9 @@ until then another revision can still answer. Must not know: who else could.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from http import HTTPStatus
 
 import aiohttp
@@ -19,6 +21,8 @@ from chiasm_sidecar.traffic.observer import MEASURES_HEADER, Observed, StreamRea
 
 _PASSED_HEADERS = ("retry-after", "www-authenticate")
 _MEASURES = MEASURES_HEADER.decode()
+# A connection that takes longer to end is not worth keeping.
+_END_SECONDS = 1.0
 
 
 async def relay(
@@ -89,9 +93,16 @@ async def _stream(
     elif not observed.whole:
         raise _cut() if exchange.response_started else NotAnswered(_cut().message)
     else:
-        # The mark behind the last piece: with it the connection goes back into the pool.
-        async for _ in response.content.iter_any():
-            pass
+        await _read_the_end(response)
+
+
+async def _read_the_end(response: aiohttp.ClientResponse) -> None:
+    """Read the mark behind the last piece: with it the connection goes back into the pool. The
+    client has its whole answer, so that whatever happens here is no fault of it."""
+    with suppress(aiohttp.ClientError, TimeoutError):
+        async with asyncio.timeout(_END_SECONDS):
+            async for _ in response.content.iter_any():
+                pass
 
 
 def _cut() -> Unavailable:
