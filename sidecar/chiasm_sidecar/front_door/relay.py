@@ -17,7 +17,7 @@ from chiasm_contract.errors import Unavailable
 from chiasm_sidecar.front_door.client_waits import Waiting
 from chiasm_sidecar.front_door.exchange import Exchange
 from chiasm_sidecar.traffic.handover import NotAnswered
-from chiasm_sidecar.traffic.observer import MEASURES_HEADER, Observed, StreamReader
+from chiasm_sidecar.traffic.observer import MEASURES_HEADER, StreamReader
 
 _PASSED_HEADERS = ("retry-after", "www-authenticate")
 _MEASURES = MEASURES_HEADER.decode()
@@ -29,7 +29,7 @@ async def relay(
     exchange: Exchange,
     response: aiohttp.ClientResponse,
     waiting: Waiting,
-    observed: Observed,
+    reader: StreamReader,
     let_go: Callable[[], None],
 ) -> None:
     """Send the whole answer.
@@ -38,15 +38,16 @@ async def relay(
         exchange: with the client.
         response: from the other sidecar, its body unread.
         waiting: ended once the answer is whole.
-        observed: what is seen of the answer goes there.
+        reader: reads along in the answer, be it a stream or not.
         let_go: called once the request will be sent nowhere else.
 
     Raises: NotAnswered or aiohttp.ClientError while the client has seen nothing, Unavailable when
     the answer was cut later.
     """
     if response.status == HTTPStatus.OK and response.content_type == "text/event-stream":
-        await _stream(exchange, response, waiting, StreamReader(observed), let_go)
+        await _stream(exchange, response, waiting, reader, let_go)
         return
+    observed = reader.observed
     data = await response.read()
     if response.status == HTTPStatus.OK:
         observed.read_complete(data)

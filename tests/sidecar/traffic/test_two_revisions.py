@@ -221,11 +221,14 @@ async def test_an_answer_that_is_not_streamed_is_never_cut(fleet: Fleet) -> None
     assert (await say(fleet.stable[0]))[0] == STABLE
 
 
-async def test_a_stream_that_is_cut_says_so(fleet: Fleet) -> None:
+@pytest.mark.parametrize("headers", [{}, {CONVERSATION_HEADER: "mine"}], ids=["unnamed", "named"])
+async def test_a_stream_that_is_cut_says_so(fleet: Fleet, headers: dict[str, str]) -> None:
     fleet.canary[0].worker.answer = (ANSWER[0], cut)
     await fleet.follow(share=WHOLE)
     async with fleet.stable[0].client() as client:
-        stream = await client.chat.completions.create(**question(), stream=True)
+        stream = await client.chat.completions.create(
+            **question(), stream=True, extra_headers=headers
+        )
         with pytest.raises(openai.APIError, match="ask again"):
             async for _ in stream:
                 pass
