@@ -299,6 +299,21 @@ def test_files_tell_conversations_apart() -> None:
     assert to(made, shown(b"two", *turns)) == (STABLE, "lost")
 
 
+def test_long_texts_are_known_by_their_length_and_both_ends() -> None:
+    made = router(plan(share=WHOLE))
+    text = "a" * 100_000
+
+    def turns(first: str) -> list[Turn]:
+        return [("user", first), *later()[1:]]
+
+    made.answered(taken(made, asked([("user", text)])), CANARY, ["A disc."], 0)
+    assert to(made, asked(turns(text))) == (CANARY, "pin")
+    middle = f"{text[:50_000]}b{text[50_001:]}"
+    assert to(made, asked(turns(middle))) == (CANARY, "pin"), "the middle is not read"
+    for other in (f"b{text[1:]}", f"{text[1:]}b", text[1:]):
+        assert to(made, asked(turns(other))) == (STABLE, "lost")
+
+
 def test_pins_of_other_sidecars() -> None:
     made, other = router(plan(share=WHOLE)), router(plan(share=WHOLE))
     keys = made.answered(taken(made, asked()), CANARY, ["A disc."], 0)
