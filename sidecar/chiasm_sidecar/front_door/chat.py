@@ -309,7 +309,7 @@ class ChatEndpoint:
 
     def _observe(self, exchange: Exchange, batch: list[TokenEvent | FinishEvent]) -> None:
         """Note when text came."""
-        if not isinstance(batch[0], TokenEvent):
+        if not any(isinstance(event, TokenEvent) for event in batch):
             return
         now = time.perf_counter()
         if exchange.first_text is None:

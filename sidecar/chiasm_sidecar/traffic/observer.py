@@ -123,6 +123,6 @@ class StreamReader:
             self._note(choice)
 
     def _note(self, choice: Mapping[str, Any]) -> None:
-        text = choice.get("delta", {}).get("content")
+        text = (choice.get("delta") or {}).get("content")
         if isinstance(text, str):
             self.observed.texts.setdefault(choice.get("index", 0), []).append(text)

@@ -61,5 +61,12 @@ def test_a_fault_ends_an_answer_that_is_not_whole(keeps_text: bool) -> None:
 def test_text_that_nobody_wants_is_not_read() -> None:
     _, observed = read(b"data: {no json}\n\n", TOLD, DONE, keeps_text=False)
     assert (observed.whole, observed.texts) == (True, {})
-    _, observed = read(b"data: {no json}\n\n", b"data: 5\n\n", TOLD)
+
+
+def test_what_says_nothing_harms_nothing() -> None:
+    without = [b"data: {no json}\n\n", b"data: 5\n\n"]
+    without += [f"data: {json.dumps(each)}\n\n".encode() for each in (
+        {}, {"choices": None}, {"choices": [{"index": 0}]}, {"choices": [{"delta": None}]},
+    )]  # fmt: skip
+    _, observed = read(*without, TOLD)
     assert (observed.whole, len(observed.texts)) == (False, 2)
