@@ -48,6 +48,7 @@ class Pod:
     plan: TrafficPlan | None = None
     pending: list[tuple[int, TrafficPlan]] = field(default_factory=list)
     told: str | None = None
+    address: str | None = "10.0.0.1"
 
 
 @dataclass
@@ -254,7 +255,7 @@ class World:
             "spec": {},
             "status": {
                 "phase": "Running",
-                "podIP": "10.0.0.1",
+                "podIP": pod.address,
                 "conditions": [{"type": "Ready", "status": "True" if pod.ready else "False"}],
             },
         }

@@ -37,6 +37,10 @@ def test_a_later_plan_follows() -> None:
         (plan(4, canary=plan().stable).model_dump_json().encode(), "are both revision"),
         (plan(4, canary=None).model_dump_json().encode(), "but no canary"),
         (plan(4, members=("a", "a")).model_dump_json().encode(), "named twice"),
+        (
+            plan(4, members=("a", "b"), member_addresses=("a:1",)).model_dump_json().encode(),
+            "2 members but 1 addresses",
+        ),
         (plan(4, member_addresses=("a:0",)).model_dump_json().encode(), "'a:0' is no host:port"),
         (plan(2).model_dump_json().encode(), "Epoch 2 does not follow 3"),
         (plan(3, share=1).model_dump_json().encode(), "Epoch 3 does not follow 3"),
