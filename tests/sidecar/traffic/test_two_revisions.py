@@ -278,7 +278,9 @@ async def test_the_time_limit_is_that_of_our_own(start_fleet: StartFleet) -> Non
     pod = fleet.stable[0]
     status, body = await pod.chat(question())
     assert status == 503
-    assert "longer than 0.5 s" in body["error"]["message"] or "retry" in body["error"]["message"]
+    assert "longer than 0.5 s" in body["error"]["message"]
+    counts = await fleet.counts(CANARY)
+    assert (counts.requests, counts.errors, counts.rerouted) == (1, 1, 0)
     assert await pod.metric('chiasm_sidecar_worker_failures_total{reason="timeout"}') == 0
 
 
