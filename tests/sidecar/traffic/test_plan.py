@@ -16,6 +16,7 @@ from tests.sidecar.tenants.conftest import MountedSecret, no_file_can_be_opened
 from tests.sidecar.traffic.plans import CANARY, STABLE, plan, without_canary
 
 KEY = "traffic.json"
+GUARD = "chiasm_kv_version_check_total"
 LOADS = "chiasm_traffic_plan_loads_total"
 OTHER = Version(revision="v1-other", address="[fd00::1]:8000")
 
@@ -119,6 +120,36 @@ def test_a_plan_that_could_not_be_opened_once_is_read_again(tmp_path: Path) -> N
     mount.change()
     sidecar.refresh()
     assert str(sidecar.report().problem) == f"{mount.path / KEY} is gone."
+
+
+def test_what_the_guard_refused_is_told_by_window(tmp_path: Path) -> None:
+    mount = MountedSecret(tmp_path / "traffic", **{KEY: plan(1).model_dump_json()})
+    metrics = Metrics("demo")
+
+    def judged(number: int, **labels: str) -> None:
+        refused = {"tier": "host", "op": "get_kv", "outcome": "reject"}
+        metrics.count(GUARD, number, **(refused | labels))
+
+    def told(epoch: int, window: int) -> dict[str, dict[str, int]]:
+        mount.change(**{KEY: plan(epoch, window=window).model_dump_json()})
+        sidecar.refresh()
+        versions = sidecar.report().versions
+        return {
+            revision: {kind: counts.guard_rejects for kind, counts in version.by_modality.items()}
+            for revision, version in versions.items()
+        }
+
+    judged(2)
+    sidecar = division(mount.path / KEY, metrics=metrics)
+    assert told(2, window=1) == {STABLE: {}, CANARY: {}}, "those are from before the plan"
+    judged(3)
+    judged(1, tier="disk")
+    judged(5, outcome="accept")
+    judged(7, op="update_kv")
+    assert told(3, window=1) == {STABLE: {"unknown": 4}, CANARY: {}}, "the pod's own, in all tiers"
+    assert told(4, window=2) == {STABLE: {}, CANARY: {}}, "a new window"
+    judged(1)
+    assert told(5, window=2) == {STABLE: {"unknown": 1}, CANARY: {}}
 
 
 def test_a_sidecar_without_a_revision_follows_no_plan(tmp_path: Path) -> None:
