@@ -213,11 +213,19 @@ def test_who_was_moved_to_stable_stays() -> None:
     made.moved(route, STABLE, 0)
     assert to(made, named("x")) == (STABLE, "pin")
     assert to(made, named(f"x@{CANARY}")) == (STABLE, "pin"), "whatever an older answer said"
-    made.take(without_canary(2))
-    made.take(plan(3, share=WHOLE))
-    made.moved(route, STABLE, 0)
-    made.answered(taken(made, asked()), CANARY, [], 0)
-    assert len(made.pins) == 1
+
+
+def test_what_ends_under_another_pair_pins_nothing() -> None:
+    made = router(plan(share=WHOLE))
+    named_route, fresh_route = taken(made, named("x")), taken(made, asked())
+    made.take(plan(2, canary=Version(revision="v1-third", address="h:1"), window=2))
+    assert made.moved(named_route, STABLE, 0) == []
+    assert made.answered(fresh_route, CANARY, ["A disc."], 0) == []
+    assert len(made.pins) == 0
+    made.take(plan(3, share=WHOLE, window=3))
+    assert made.moved(named_route, STABLE, 0) != []
+    assert made.answered(fresh_route, CANARY, ["A disc."], 0) != []
+    assert len(made.pins) == 2, "the routes as such could"
 
 
 OVERRIDES: list[tuple[Override, dict[str, str], str | None]] = [
