@@ -9,9 +9,18 @@ import json
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+import typer
+from chiasm_contract import names
 
 from chiasm_cli.errors import CliError
+
+RESOURCES = f"{names.PLURAL}.{names.GROUP}"
+NamespaceOption = Annotated[
+    str, typer.Option("--namespace", "-n", help="Kubernetes namespace; default: kubectl's.")
+]
+ContextOption = Annotated[str, typer.Option(help="Context of kubectl; default: its current one.")]
 
 _TIMEOUT_SECONDS = 60
 
@@ -69,14 +78,15 @@ class Kubectl:
                 check=False,
                 timeout=_TIMEOUT_SECONDS,
             )
-        except FileNotFoundError as error:
+        except (FileNotFoundError, PermissionError) as error:
             raise CliError(
-                "kubectl is not on the PATH, and this command asks the cluster through it; "
+                "no kubectl on the PATH can be run, and this command asks the cluster through it; "
                 "install it, or put it there."
             ) from error
         except subprocess.TimeoutExpired as error:
+            verb = next(word for word in arguments if not word.startswith("-"))
             raise KubectlFailed(
-                f"kubectl {arguments[-1]} has not ended within {_TIMEOUT_SECONDS} s; does the "
+                f"kubectl {verb} has not ended within {_TIMEOUT_SECONDS} s; does the "
                 "cluster answer `kubectl version`?"
             ) from error
         if ended.returncode:

@@ -16,15 +16,14 @@ from typing import Annotated, Any
 import typer
 from chiasm_contract import names
 from chiasm_contract.messages import HeldNamespaces
-from chiasm_contract.tiers import NAMESPACE_PREFIX, release_prefix
+from chiasm_contract.tiers import NAMESPACE_PREFIX, begins, release_prefix
 from pydantic import ValidationError
 
 from chiasm_cli.errors import CliError
-from chiasm_cli.kubectl import Kubectl, KubectlFailed
+from chiasm_cli.kubectl import RESOURCES, ContextOption, Kubectl, KubectlFailed, NamespaceOption
 
 # A namespace is as far as the pod that is least far with it.
 _STATES = ("live", "draining", "retired", "swept")
-_RESOURCES = f"{names.PLURAL}.{names.GROUP}"
 _MAX_RETIRED = 256
 _SIZES = ("B", "KiB", "MiB", "GiB", "TiB")
 
@@ -32,10 +31,6 @@ app = typer.Typer(
     help="What the memory tiers of a cluster hold, and how to end it.", no_args_is_help=True
 )
 
-NamespaceOption = Annotated[
-    str, typer.Option("--namespace", "-n", help="Kubernetes namespace; default: kubectl's.")
-]
-ContextOption = Annotated[str, typer.Option(help="Context of kubectl; default: its current one.")]
 ResourceOption = Annotated[str, typer.Option(help="Name of the MultimodalInference.")]
 
 
@@ -70,7 +65,7 @@ def show(
 ) -> None:
     """Show each namespace: its state, which revision serves it, and the bytes that pods hold."""
     kubectl = Kubectl(context, namespace)
-    found = kubectl.get(_RESOURCES, *([resource] if resource else []))
+    found = kubectl.get(RESOURCES, *([resource] if resource else []))
     table = [row for each in found for row in rows(each, _pods(kubectl, each))]
     if not table:
         print("No pod holds anything in a tier, and nothing is retired.")
@@ -100,13 +95,13 @@ def retire(
             "shows those that pods hold."
         )
     kubectl = Kubectl(context, namespace)
-    chosen = _one(kubectl.get(_RESOURCES, *([resource] if resource else [])))
-    patch = retiring(chosen, name, served=served)
+    chosen = _one(kubectl.get(RESOURCES, *([resource] if resource else [])))
+    patch = retiring(chosen, _pods(kubectl, chosen), name, served=served)
     where = chosen["metadata"]["name"]
     if patch is None:
         print(f"{name} is retired in {where} already.")
         return
-    kubectl.merge(_RESOURCES, where, patch)
+    kubectl.merge(RESOURCES, where, patch)
     print(
         f"{name} is retired in {where}. Its pods hear of it within about a minute, and none is "
         "restarted; chiasm namespaces list says when it is swept. There is no way back."
@@ -121,7 +116,21 @@ def served_name(resource: Mapping[str, Any]) -> str:
     return release_prefix(identity["computeFingerprint"], identity["reprFingerprint"])
 
 
-def retiring(resource: Mapping[str, Any], name: str, *, served: bool) -> dict[str, Any] | None:
+def serving(resource: Mapping[str, Any], pods: Sequence[Pod], name: str) -> str | None:
+    """What is served now and `name` would end, as its pods say: two revisions may have two."""
+    live = [row.name for row in rows(resource, pods) if "live" in row.states]
+    return next(
+        (each for each in (served_name(resource), *live) if each and _overlap(each, name)), None
+    )
+
+
+def _overlap(one: str, other: str) -> bool:
+    return begins(one, other) or begins(other, one)
+
+
+def retiring(
+    resource: Mapping[str, Any], pods: Sequence[Pod], name: str, *, served: bool
+) -> dict[str, Any] | None:
     """The patch that retires a namespace; None when nothing is to change.
 
     It holds the version that was looked at: one that was changed meanwhile is refused, not undone.
@@ -133,12 +142,8 @@ def retiring(resource: Mapping[str, Any], name: str, *, served: bool) -> dict[st
     before = tiers.get("retiredNamespaces", [])
     if name in before:
         return None
-    serves = served_name(resource)
-    if (
-        serves
-        and not served
-        and (f"{serves}-".startswith(f"{name}-") or name.startswith(f"{serves}-"))
-    ):
+    serves = serving(resource, pods, name)
+    if serves and not served:
         raise CliError(
             f"{where} serves {serves} now, and would compute every request of {name} anew; give "
             "--served if that is meant, or let it serve another model or configuration first."
@@ -158,7 +163,11 @@ def rows(resource: Mapping[str, Any], pods: Sequence[Pod]) -> list[Row]:
     listed = (resource["spec"].get("tiers") or {}).get("retiredNamespaces", [])
     table = {name: Row(where, name) for name in listed}
     for pod in pods:
-        for held in pod.held.namespaces if pod.held else ():
+        told = pod.held.namespaces if pod.held else ()
+        for name in set(listed) - {held.name for held in told}:
+            # It has not heard yet, or cannot be asked: whoever has heard names it.
+            table[name].states.add("retired")
+        for held in told:
             row = table.setdefault(held.name, Row(where, held.name))
             row.states.add(held.state)
             row.tier_bytes.update(held.tier_bytes)
@@ -199,6 +208,7 @@ def _pods(kubectl: Kubectl, resource: Mapping[str, Any]) -> list[Pod]:
     return [
         Pod(pod["metadata"].get("labels", {}).get(names.LABEL_REVISION, "-"), _held(scoped, pod))
         for pod in found
+        if pod.get("status", {}).get("phase") == "Running"
     ]
 
 

@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 import typer
 from chiasm_contract import names
-from chiasm_contract.api.rollout import TOLD_TO_PODS
+from chiasm_contract.api.rollout import BESIDE_REVISIONS, TOLD_TO_PODS
 from pydantic.alias_generators import to_camel
 
 from chiasm_cli.errors import CliError
-from chiasm_cli.kubectl import Kubectl
+from chiasm_cli.kubectl import RESOURCES, ContextOption, Kubectl, NamespaceOption
 
 Object = Mapping[str, Any]
 
@@ -20,11 +20,6 @@ app = typer.Typer(
 )
 
 NameArgument = Annotated[str, typer.Argument(help="Name of the MultimodalInference.")]
-NamespaceOption = Annotated[
-    str, typer.Option("--namespace", "-n", help="Its namespace; default: kubectl's.")
-]
-ContextOption = Annotated[str, typer.Option(help="kubectl's context; default: the present one.")]
-_KIND = f"{names.PLURAL}.{names.GROUP}"
 _TOLD = {to_camel(name) for name in TOLD_TO_PODS}
 
 
@@ -67,12 +62,12 @@ def undo(
     version = resource["metadata"]["resourceVersion"]
     # Nothing is written over what somebody changed meanwhile.
     unchanged = {"op": "test", "path": "/metadata/resourceVersion", "value": version}
-    cluster.change(_KIND, name, [unchanged, {"op": "replace", "path": "/spec", "value": spec}])
+    cluster.change(RESOURCES, name, [unchanged, {"op": "replace", "path": "/spec", "value": spec}])
     print(f"{name} goes back to revision {_revision(record)} (number {record['revision']}).")
 
 
 def _resource(cluster: Kubectl, name: str) -> Object:
-    return cluster.get(_KIND, name)[0]
+    return cluster.get(RESOURCES, name)[0]
 
 
 def _records(cluster: Kubectl, name: str) -> list[Object]:
@@ -87,7 +82,7 @@ def _act(name: str, verb: str, cluster: Kubectl) -> None:
             f"{name} has no rollout under way that could be told to {verb}; see: "
             f"chiasm rollout status {name}"
         )
-    cluster.annotate(_KIND, name, names.ANNOTATION_ROLLOUT_ACTION, f"{verb}:{canary}")
+    cluster.annotate(RESOURCES, name, names.ANNOTATION_ROLLOUT_ACTION, f"{verb}:{canary}")
     print(f"{name}: {verb} for revision {canary}.")
 
 
@@ -218,7 +213,7 @@ def chosen(resource: Object, records: Sequence[Object], number: int) -> Object:
 
 def restored(spec: Object, recorded: Object) -> dict[str, Any]:
     """The spec of an earlier revision; what makes no revision stays as it is now: how many pods,
-    how they are replaced, which namespaces are retired.
+    what scales them and leads to them, how they are replaced, which namespaces are retired.
 
     Raises: CliError when the record holds no spec.
     """
@@ -226,7 +221,7 @@ def restored(spec: Object, recorded: Object) -> dict[str, Any]:
         raise CliError("the spec of that revision is not known; its record was deleted once.")
     now = {key: value for key, value in spec.get("rollout", {}).items() if key not in _TOLD}
     rollout = {**now, **recorded.get("rollout", {})}
-    kept = {"replicas": spec["replicas"]} if "replicas" in spec else {}
+    kept = {section: spec[section] for section in BESIDE_REVISIONS if section in spec}
     retired = spec.get("tiers", {}).get("retiredNamespaces")
     if retired and "tiers" in recorded:
         kept["tiers"] = {**recorded["tiers"], "retiredNamespaces": retired}

@@ -52,6 +52,7 @@ def parser() -> argparse.ArgumentParser:
     written.add_argument("file", type=Path, help="the archive to write")
     commands.add_parser("requirements", help="write the images' lists of packages anew")
     command("kubeconfig", "print the path of its kubeconfig")
+    command("programs", "print the folder of its kubectl and helm")
     for program in ("kubectl", "helm"):
         passed_on = command(program, f"run {program} on it")
         passed_on.add_argument("arguments", nargs=argparse.REMAINDER)
@@ -92,6 +93,8 @@ def _run(options: argparse.Namespace) -> None:
                 _say(f"{path} is new.")
         case "kubeconfig":
             print(state.required(options.name).kubeconfig)
+        case "programs":
+            print(state.required(options.name).binaries)
         case "kubectl" | "helm":
             _pass_on(options)
 

@@ -25,6 +25,11 @@ NAMESPACE_PREFIX = f"^{Digits16}(-{Digits16}){{0,2}}$"
 """The first 16 digits of compute_fp, of repr_fp and of scope_fp, or the beginning of that."""
 
 
+def begins(name: str, prefix: str) -> bool:
+    """Whether a namespace is the one, or one of those, that a prefix names."""
+    return name == prefix or name.startswith(f"{prefix}-")
+
+
 def release_prefix(compute_fp: str, repr_fp: str) -> str:
     """What the names of all namespaces begin with that one model and configuration use."""
     return f"{compute_fp[:16]}-{repr_fp[:16]}"

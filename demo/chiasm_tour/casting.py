@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -120,9 +119,8 @@ class Recording:
 class Terminal:
     """Types commands where kubectl and chiasm mean the demo cluster."""
 
-    def __init__(self, kubeconfig: Path, recording: Recording) -> None:
-        kubectl = shutil.which("kubectl") or str(_own_kubectl())
-        path = f"{Path(sys.executable).parent}:{Path(kubectl).parent}:{os.environ['PATH']}"
+    def __init__(self, kubeconfig: Path, programs: Path, recording: Recording) -> None:
+        path = f"{Path(sys.executable).parent}:{programs}:{os.environ['PATH']}"
         self._environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "PATH": path}
         self._recording = recording
 
@@ -153,14 +151,6 @@ class Terminal:
         )  # fmt: skip
 
 
-def _own_kubectl() -> Path:
-    folder = Path.home() / ".cache" / "chiasm" / "kubernetes"
-    found = sorted(folder.glob("*/kubectl"))
-    if not found:
-        raise TourError("There is no kubectl; run make demo first.")
-    return found[-1]
-
-
 def _eventually(holds: Callable[[], bool], what: str) -> None:
     deadline = time.monotonic() + _WAIT_SECONDS
     while not holds():
@@ -177,7 +167,7 @@ def main() -> None:
     options = parser.parse_args()
     cluster = LocalCluster(options.name)
     recording = Recording()
-    terminal = Terminal(cluster.kubeconfig(), recording)
+    terminal = Terminal(cluster.kubeconfig(), cluster.programs(), recording)
     for scene in SCENES:
         if isinstance(scene, Until):
             terminal.wait(scene)

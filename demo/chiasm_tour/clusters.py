@@ -94,6 +94,10 @@ class LocalCluster:
         """What a kubectl of the user's needs to reach it."""
         return Path(run(self._command("kubeconfig", "--name", self.name)).strip())
 
+    def programs(self) -> Path:
+        """The folder of its own kubectl and helm."""
+        return Path(run(self._command("programs", "--name", self.name)).strip())
+
     def chart_values(self) -> list[str]:
         """Name the images by digest, so that new ones roll out and equal ones change nothing."""
         digests = json.loads(run(self._command("images", "--name", self.name)))

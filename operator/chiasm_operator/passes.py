@@ -16,9 +16,10 @@ from chiasm_contract import instants, names
 
 from chiasm_operator.cluster import Cluster, Refused
 from chiasm_operator.podstate import PodStates
-from chiasm_operator.reconcile import children, routing, status
+from chiasm_operator.reconcile import children, status
 from chiasm_operator.reconcile.diagnosis import refusals as why_refused
-from chiasm_operator.reconcile.observed import Observed, is_active, is_ready, key_of, pods_of
+from chiasm_operator.reconcile.observed import Observed, is_active, key_of, pods_of
+from chiasm_operator.reconcile.pods import needs_events
 from chiasm_operator.reconcile.problems import Problem
 from chiasm_operator.reconcile.rollout import Asked, Decision, decide, look
 from chiasm_operator.render import Target
@@ -101,10 +102,10 @@ class Pass:
         stable = target.resource.status.get("rollout", {}).get("stableRevision", "")
         revisions = dict.fromkeys((target.revision, stable))
         current = [pod for revision in revisions for pod in pods_of(seen, revision)]
-        unready = [pod["metadata"]["name"] for pod in current if not is_ready(pod)]
+        asked = [pod["metadata"]["name"] for pod in current if needs_events(pod)]
         states = await self.pod_states.ask([pod for pod in pods if is_active(pod)])
-        events = await asyncio.gather(*(self.cluster.pod_events(namespace, pod) for pod in unready))
-        return Observed(found, pods, states, dict(zip(unready, events, strict=True)))
+        events = await asyncio.gather(*(self.cluster.pod_events(namespace, pod) for pod in asked))
+        return Observed(found, pods, states, dict(zip(asked, events, strict=True)))
 
     async def _with_what_is_in_the_way(
         self, resource: Resource, observed: Observed, wanted: Sequence[Manifest]
@@ -141,9 +142,6 @@ class Pass:
             except Refused as refused:
                 if refused.status in _PASSING and _NOT_IN_SCHEMA not in refused.message:
                     raise
-                if routing.is_missing_api(kind, refused.status):
-                    refusals.append(routing.NOT_INSTALLED)
-                    continue
                 problem = why_refused.child(kind, name, refused.status, refused.message)
                 refusals.append(problem)
                 if (kind, name) == ("ConfigMap", target.traffic_name):

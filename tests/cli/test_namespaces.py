@@ -61,7 +61,8 @@ def resource(name: str = "shelf-reader", *retired: str, **changes: Any) -> dict[
 
 def pod(name: str, revision: str) -> dict[str, Any]:
     labels = {"chiasm.dev/revision": revision}
-    return {"metadata": {"name": name, "namespace": "vision", "labels": labels}}
+    metadata = {"name": name, "namespace": "vision", "labels": labels}
+    return {"metadata": metadata, "status": {"phase": "Running"}}
 
 
 def held(name: str, state: Any, **tier_bytes: int) -> HeldNamespace:
@@ -73,7 +74,7 @@ class Cluster:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.answers: dict[str, Any] = {}
+        self.answers: dict[str, Any] = {"get pods": {"items": []}}
 
     def namespaces(self, *arguments: str) -> Result:
         (self.folder / "answers").write_text(json.dumps(self.answers))
@@ -119,7 +120,7 @@ def test_list_shows_state_revision_pods_and_bytes(cluster: Cluster) -> None:
     assert [line.split(maxsplit=5) for line in ended.stdout.splitlines()] == [
         ["NAMESPACE", "STATE", "RESOURCE", "REVISION", "PODS", "BYTES"],
         [SERVED, "live", "shelf-reader", "v1-new", "2", "disk 2.0 GiB, host 2.0 MiB"],
-        [OTHER, "swept", "shelf-reader", "-", "2", "-"],
+        [OTHER, "retired", "shelf-reader", "-", "2", "-"],
     ]
     assert all("--context=lab" in call for call in cluster.calls)
     selector = "--selector=chiasm.dev/name=shelf-reader"
@@ -145,7 +146,6 @@ def test_a_namespace_is_as_far_as_the_pod_that_is_least_far() -> None:
 
 
 def test_an_empty_cluster_is_said_to_be_so(cluster: Cluster) -> None:
-    cluster.answers["get pods"] = {"items": []}
     assert "nothing is retired" in cluster.namespaces("list").stdout
 
 
@@ -175,10 +175,28 @@ def test_what_is_retired_already_is_left(cluster: Cluster) -> None:
 @pytest.mark.parametrize("name", [COMPUTE, SERVED, f"{SERVED}-{SCOPE}"])
 def test_what_is_served_takes_a_word_more(name: str) -> None:
     with pytest.raises(CliError, match=f"shelf-reader serves {SERVED} now.*--served"):
-        retiring(resource(), name, served=False)
-    patch = retiring(resource(), name, served=True)
+        retiring(resource(), [], name, served=False)
+    patch = retiring(resource(), [], name, served=True)
     assert patch is not None
     assert patch["spec"]["tiers"]["retiredNamespaces"] == [name]
+
+
+def test_what_the_other_revision_serves_takes_a_word_more_too() -> None:
+    stable = Pod("v1-old", HeldNamespaces(namespaces=(held(OTHER, "live", host=1),)))
+    with pytest.raises(CliError, match=f"shelf-reader serves {OTHER} now.*--served"):
+        retiring(resource(), [stable], OTHER, served=False)
+    assert retiring(resource(), [stable], OTHER, served=True) is not None
+    drained = Pod("v1-old", HeldNamespaces(namespaces=(held(OTHER, "draining", host=1),)))
+    assert retiring(resource(), [drained], OTHER, served=False) is not None
+
+
+def test_one_pod_that_has_swept_says_nothing_of_those_that_have_not_heard() -> None:
+    heard = Pod("r", HeldNamespaces(namespaces=(held(OTHER, "swept"),)))
+    for other in (Pod("r", None), Pod("r", HeldNamespaces(namespaces=()))):
+        (row,) = rows(resource("shelf-reader", OTHER, status={}), [heard, other])
+        assert row.state == "retired"
+    (row,) = rows(resource("shelf-reader", OTHER, status={}), [heard, heard])
+    assert row.state == "swept"
 
 
 Fault = Callable[[Cluster], None]
@@ -231,7 +249,7 @@ def test_without_kubectl_a_sentence_says_so(
     monkeypatch.setenv("PATH", str(tmp_path))
     ended = CliRunner().invoke(app, ["namespaces", "list"])
     assert isinstance(ended.exception, CliError)
-    assert "kubectl is not on the PATH" in str(ended.exception)
+    assert "no kubectl on the PATH can be run" in str(ended.exception)
 
 
 @given(st.integers(min_value=0, max_value=2**60))

@@ -20,6 +20,8 @@ RESOURCE: dict[str, Any] = {
         "model": {"source": {"builtin": "demo"}},
         "engine": {"maxNumSeqs": 3},
         "replicas": 4,
+        "autoscaling": {"minReplicas": 2},
+        "gateway": {"hostnames": ["reader.example.com"]},
         "rollout": {"maxSurge": 2, "drainSeconds": 9, "steps": [{"setWeight": 5}, {"pause": {}}]},
     },
     "status": {
@@ -128,6 +130,8 @@ def test_undo_writes_what_serves(fake_kubectl: Path) -> None:
         "model": {"source": {"builtin": "demo"}},
         "engine": {"maxNumSeqs": 2},
         "replicas": 4,
+        "autoscaling": {"minReplicas": 2},
+        "gateway": {"hostnames": ["reader.example.com"]},
         "rollout": {"maxSurge": 2, "steps": [{"setWeight": 5}, {"pause": {}}]},
     }
 

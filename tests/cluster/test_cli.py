@@ -14,7 +14,7 @@ def test_arguments_after_the_name_go_to_kubectl_as_they_are() -> None:
     assert options.arguments[-4:] == ["get", "pods", "--name", "y"]
 
 
-@pytest.mark.parametrize("command", ["status", "kubeconfig", "kubectl", "helm"])
+@pytest.mark.parametrize("command", ["status", "kubeconfig", "programs", "kubectl", "helm"])
 def test_without_a_cluster_a_sentence_says_how_to_start_one(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -79,6 +79,16 @@ def test_the_examples_use_every_field() -> None:
     assert {path for path, _ in ALL if path.startswith("spec")} <= used
 
 
+def test_variables_that_decide_how_the_worker_computes_are_named() -> None:
+    """By the rule, as the real API server is asked with this example in test_api_server.py."""
+    (rule,) = dict(ALL)["spec.podTemplate.env[].name"]["x-kubernetes-validations"]
+    whole, _, starts = rule["message"].partition(" and names that start with ")
+    prefixes = tuple(starts.partition(" decide ")[0].split(", "))
+    spec = yaml.safe_load((EXAMPLES / "invalid-our-variable.yaml").read_text())["spec"]
+    for name in (item["name"] for item in spec["podTemplate"]["env"]):
+        assert name in whole.split(", ") or name.startswith(prefixes), name
+
+
 def test_the_complete_example_uses_no_default() -> None:
     spec = yaml.safe_load((EXAMPLES / "complete.yaml").read_text())["spec"]
     for path, node in ALL:

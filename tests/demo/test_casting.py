@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -11,7 +12,7 @@ from chiasm_cli.rollout import app
 from chiasm_contract import names
 from chiasm_contract.api.status import RolloutState
 from chiasm_contract.conditions import Reason
-from chiasm_tour.casting import DOCS, NAME, SCENES, Recording, Typed, Until
+from chiasm_tour.casting import DOCS, NAME, SCENES, Recording, Terminal, Typed, Until
 
 LINES = [scene.line for scene in SCENES if isinstance(scene, Typed)]
 
@@ -31,6 +32,17 @@ def test_every_command_exists_and_is_about_the_demo(line: str) -> None:
         assert found[2] == NAME
     for annotation in re.findall(r"chiasm\.dev/[\w-]+", line):
         assert annotation in {names.ANNOTATION_CANARY_WEIGHT, names.ANNOTATION_ROLLOUT_ACTION}
+
+
+def test_it_types_into_the_clusters_own_kubectl(tmp_path: Path) -> None:
+    """Not into one of another version that was built or installed beside it."""
+    programs, recording = tmp_path / "programs", Recording()
+    programs.mkdir()
+    kubectl = programs / "kubectl"
+    kubectl.write_text('#!/bin/sh\necho "$0 $KUBECONFIG $*"\n')
+    kubectl.chmod(0o755)
+    Terminal(tmp_path / "config", programs, recording).type(Typed("kubectl get mmi"))
+    assert recording.text[-1] == f"{kubectl} {tmp_path / 'config'} get mmi\n\n"
 
 
 def test_a_recording_is_an_asciicast_and_the_page_says_the_same() -> None:

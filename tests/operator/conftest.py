@@ -14,6 +14,7 @@ import yaml
 from chiasm_contract import names
 from chiasm_contract.messages import IdentityReport, PodState
 from chiasm_contract.traffic import TrafficReport
+from chiasm_operator import render
 from chiasm_operator.reconcile import children
 from chiasm_operator.reconcile.observed import Observed
 from chiasm_operator.reconcile.rollout import Asked, Decision, decide, look
@@ -78,10 +79,7 @@ def make_pod() -> Callable[..., dict[str, Any]]:
                 "creationTimestamp": "2026-01-01T00:00:00Z",
                 "labels": {**target.labels, names.LABEL_REVISION: revision or target.revision},
             },
-            "spec": {
-                "initContainers": [{"name": "sidecar", "image": target.sidecar_image}],
-                "containers": [{"name": "worker", "image": target.images.worker}],
-            },
+            "spec": copy.deepcopy(render.pod.render(target)["spec"]),
             "status": {
                 "phase": "Running" if ready else "Pending",
                 "podIP": "10.0.0.1",

@@ -109,13 +109,13 @@ def judged(target: Target, observed: Observed, *conditions: dict[str, str]) -> F
         for item in observed.children
         if item["kind"] in kinds
     ]
-    finding = autoscaling.judge(target, Observed(children=tuple(live)))
+    finding = autoscaling.judge(target, Observed(children=tuple(live)), ())
     assert finding is not None
     return finding
 
 
 def test_without_autoscaling_nothing_is_said(make_target: MakeTarget) -> None:
-    assert autoscaling.judge(make_target(), Observed()) is None
+    assert autoscaling.judge(make_target(), Observed(), ()) is None
 
 
 # As Kubernetes 1.37 writes them.
@@ -187,14 +187,16 @@ def test_a_manifest_that_undoes_the_autoscaler_is_named(
     target = make_target(autoscaling=BY_CPU)
     metadata = {"name": "a", "namespace": "b", "uid": "c", "managedFields": [entry]}
     resource = from_manifest({"metadata": metadata})
-    finding = autoscaling.judge(Target(resource, target.spec, target.images), Observed())
+    finding = autoscaling.judge(Target(resource, target.spec, target.images), Observed(), ())
     assert finding is not None
     assert (finding.reason is Reason.REPLICAS_CONTESTED) is told
     assert (repr(manager) in finding.message) is told
 
 
-def test_a_cluster_without_keda_is_named() -> None:
+def test_a_cluster_without_keda_is_named(make_target: MakeTarget) -> None:
     text = "the server could not find the requested resource"
     problem = refusals.child("ScaledObject", "bursty", 404, text)
-    assert problem.reason is Reason.KEDA_NOT_INSTALLED
-    assert "install KEDA or use spec.autoscaling.hpa" in problem.message
+    finding = autoscaling.judge(make_target("autoscaled"), Observed(), (problem,))
+    assert finding is not None
+    assert finding.reason is Reason.KEDA_NOT_INSTALLED
+    assert "install KEDA or use spec.autoscaling.hpa" in finding.message

@@ -84,15 +84,6 @@ def test_what_is_no_longer_wanted_is_deleted(
     assert plan(single, observed).delete == (("PodDisruptionBudget", "shelf-reader"),)
 
 
-def test_the_service_of_peers_goes_with_them(
-    make_target: MakeTarget, make_observed: MakeObserved
-) -> None:
-    peers = {"secret": {"name": "peers", "key": "secret"}}
-    observed = make_observed(make_target(tiers={"host": {"maxBytes": "64Mi"}, "peers": peers}))
-    without = make_target(tiers={"host": {"maxBytes": "64Mi"}})
-    assert plan(without, observed).delete == (("Service", "shelf-reader-peers"),)
-
-
 def test_a_foreign_object_is_never_touched(
     make_target: MakeTarget, make_observed: MakeObserved
 ) -> None:

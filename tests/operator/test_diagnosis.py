@@ -183,8 +183,13 @@ LIVENESS = "Liveness probe failed: chiasm worker: no answer within 15 s"
         (1, unhealthy(LIVENESS, "2026-01-02T00:04:59Z"), Reason.CRASH_LOOP),
         (137, unhealthy(LIVENESS, "2026-01-01T23:00:00Z"), Reason.CRASH_LOOP),
         (137, unhealthy("Readiness probe failed: x", "2026-01-02T00:04:59Z"), Reason.CRASH_LOOP),
+        (137, unhealthy(LIVENESS, "2026-01-02T00:06:00Z", firstTimestamp="2026-01-02T00:04:00Z"),
+         Reason.PROBE_FAILED),
+        (137, unhealthy(LIVENESS, "2026-01-02T00:06:00Z", firstTimestamp="2026-01-02T00:05:30Z"),
+         Reason.CRASH_LOOP),
     ],
-    ids=["killed", "ended well", "startup", "own fault", "an older run", "readiness"],
+    ids=["killed", "ended well", "startup", "own fault", "an older run", "readiness", "folded",
+         "a later run"],
 )  # fmt: skip
 def test_a_container_that_its_probe_killed(
     code: int,
@@ -290,7 +295,7 @@ def test_a_pod_that_cannot_end_is_on_a_lost_node(
     pod["metadata"]["deletionTimestamp"] = "2026-01-02T00:00:00Z"
     (problem,) = departures.departed([pod], NOW)
     assert problem.reason is Reason.NODE_LOST
-    assert "on node gpu-1 should have ended 600 s ago" in problem.message
+    assert "on node gpu-1 should have ended at 2026-01-02T00:00:00Z" in problem.message
     pod["metadata"]["deletionTimestamp"] = "2026-01-02T00:09:50Z"
     assert not list(departures.departed([pod], NOW))
 

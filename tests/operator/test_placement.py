@@ -74,6 +74,18 @@ def test_variables_are_the_workers_and_come_after_ours(make_target: MakeTarget) 
     assert chosen not in template(target)["spec"]["initContainers"][0]["env"]
 
 
+@pytest.mark.parametrize(
+    ("chosen", "written"),
+    [("$(HOME)/x", "$$(HOME)/x"), ("a$b", "a$$b"), ("$$(HOME)", "$$$$(HOME)"), ("plain", "plain")],
+)
+def test_kubernetes_expands_nothing_in_a_value(
+    chosen: str, written: str, make_target: MakeTarget
+) -> None:
+    """It reads $$ as $, and $(NAME) as another variable's value."""
+    target = make_target(podTemplate={"env": [{"name": "MINE", "value": chosen}]})
+    assert worker(target)["env"][-1] == {"name": "MINE", "value": written}
+
+
 def test_groups_are_beside_the_pods_own(make_target: MakeTarget) -> None:
     target = make_target(podTemplate={"supplementalGroups": [44]})
     context = template(target)["spec"]["securityContext"]

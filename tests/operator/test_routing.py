@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from chiasm_contract.traffic import Override, TrafficPlan, Version
 from chiasm_operator.reconcile import routing
+from chiasm_operator.reconcile.diagnosis.refusals import NOT_INSTALLED
 from chiasm_operator.reconcile.observed import Observed
 from chiasm_operator.render import Target, route
 
@@ -161,7 +162,7 @@ def test_a_users_route_of_this_name_is_not_ours(target: Target) -> None:
 
 
 def test_without_the_gateway_api_the_condition_says_what_to_install(target: Target) -> None:
-    finding = routing.judge(target, Observed(), (routing.NOT_INSTALLED,))
+    finding = routing.judge(target, Observed(), (NOT_INSTALLED[route.ROUTE],))
     assert finding is not None
     assert finding.reason.value == "GatewayApiNotInstalled"
     assert "install its CRDs" in finding.message

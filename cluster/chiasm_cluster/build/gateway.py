@@ -53,15 +53,21 @@ def ensure_program(cache_dir: Path, say: Callable[[str], None]) -> Path:
         go = find_go()
         requirements.require_disk(cache_dir, _DISK_BYTES, "Building Envoy Gateway")
         with locked("build-gateway"):
-            say("Building Envoy Gateway from its Go module: about 8 minutes on 2 cores, once.")
-            unfinished = folder.with_name(folder.name + ".building")
-            shutil.rmtree(unfinished, ignore_errors=True)
-            unfinished.mkdir(parents=True)
-            compile_into(unfinished, target(), go)
-            unfinished.rename(folder)
-            cache.prune(folder.parent)
+            if not folder.is_dir():
+                say("Building Envoy Gateway from its Go module: about 8 minutes on 2 cores, once.")
+                _build(go, folder)
+                cache.prune(folder.parent)
     cache.use(folder)
     return folder / PROGRAM
+
+
+def _build(go: str, folder: Path) -> None:
+    """Build into `folder`, which appears only when complete."""
+    unfinished = folder.with_name(folder.name + ".building")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir(parents=True)
+    compile_into(unfinished, target(), go)
+    unfinished.rename(folder)
 
 
 def chart(into: Path, image: str) -> Path:

@@ -79,10 +79,11 @@ class TopologySpread(ApiModel):
 
 # What decides how the worker finds its files, or how it computes: an answer to the same request,
 # and a cached vector under the same identity, must not depend on it.
-_OUR_VARIABLES = ("HOME", "PATH", "NVIDIA_TF32_OVERRIDE")
+_OUR_VARIABLES = ("HOME", "PATH", "NVIDIA_TF32_OVERRIDE", "DISABLE_ADDMM_CUDA_LT")
 _OUR_PREFIXES = (
-    "CHIASM_", "PYTHON", "LD_", "TORCH", "TRITON_", "CUBLAS", "CUDNN", "MKL_", "ONEDNN_", "DNNL_",
-    "OMP_", "HF_", "TRANSFORMERS_",
+    "CHIASM_", "PYTHON", "LD_", "TORCH", "PYTORCH_", "ATEN_", "TRITON_", "CUBLAS", "CUDNN",
+    "MIOPEN_", "ROCBLAS_", "HIPBLASLT_", "MKL_", "ONEDNN_", "DNNL_", "OMP_", "HF_",
+    "TRANSFORMERS_",
 )  # fmt: skip
 
 

@@ -17,6 +17,9 @@ from chiasm_contract.weights import ALLOWED, PATTERN, parse_weight
 MAX_STEPS = 20
 # What pods are told; the rest says how they are replaced, and makes no other revision.
 TOLD_TO_PODS = frozenset({"drain_seconds", "termination_grace_period_seconds"})
+# Whole sections of a spec that make no revision: they say how many pods there are and who leads
+# clients to them.
+BESIDE_REVISIONS = ("replicas", "autoscaling", "gateway")
 
 
 def _checked(value: str) -> str:

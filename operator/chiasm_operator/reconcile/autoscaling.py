@@ -6,11 +6,13 @@ they are, so nothing that serves is degraded by it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from chiasm_contract.conditions import ConditionType, Finding, Reason, Truth
 
+from chiasm_operator.reconcile.diagnosis.refusals import NOT_INSTALLED
 from chiasm_operator.reconcile.observed import Observed
+from chiasm_operator.reconcile.problems import Problem
 from chiasm_operator.render import Target
 from chiasm_operator.render.autoscaler import HPA, SCALED_OBJECT
 from chiasm_operator.resource import Manifest
@@ -25,11 +27,14 @@ def _finding(status: Truth, reason: Reason, message: str) -> Finding:
     return Finding(ConditionType.AUTOSCALED, status, reason, message)
 
 
-def judge(target: Target, observed: Observed) -> Finding | None:
-    """The finding; None when no autoscaler is asked for."""
+def judge(target: Target, observed: Observed, refused: Sequence[Problem]) -> Finding | None:
+    """The finding; None when no autoscaler is asked for. `refused`: why a child was not written."""
     chosen = target.spec.autoscaling
     if chosen is None:
         return None
+    keda = NOT_INSTALLED[SCALED_OBJECT]
+    if keda in refused:
+        return _finding(Truth.FALSE, keda.reason, keda.message)
     contested = target.resource.appliers_of_replicas
     if contested:
         return _finding(

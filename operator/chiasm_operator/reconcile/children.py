@@ -20,7 +20,7 @@ from chiasm_operator.reconcile.observed import (
 )
 from chiasm_operator.reconcile.ownership import Owner, owner
 from chiasm_operator.reconcile.problems import Problem
-from chiasm_operator.reconcile.records import kept, restarted_at, too_old
+from chiasm_operator.reconcile.records import kept, restarted_at, specs, too_old
 from chiasm_operator.reconcile.rollout import Decision
 from chiasm_operator.render import Record, Target, route, service, traffic
 from chiasm_operator.render.autoscaler import HPA, SCALED_OBJECT
@@ -45,7 +45,7 @@ def desired(
     Revisions come before the plan that names them, the plan before the Service that follows it.
     """
     known = kept(target, fresh, observed)
-    wanted = [*render.shared(target)]
+    wanted = [*render.shared(target, specs(target, known, decision.replicas))]
     for revision, replicas in decision.replicas.items():
         item = known[revision]
         restarted = restarted_at(target, revision, observed)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from chiasm_contract.conditions import ConditionType, Finding, Reason, Truth
-from chiasm_contract.tiers import release_prefix
+from chiasm_contract.tiers import begins, release_prefix
 
 from chiasm_operator.render import Target
 
@@ -24,8 +24,8 @@ def judge(target: Target, identity: Mapping[str, Any] | None) -> Finding | None:
         message = "No pod has reported which namespace it uses."
         return Finding(kind, Truth.UNKNOWN, Reason.NOT_REPORTED, message)
     name = release_prefix(identity["computeFingerprint"], identity["reprFingerprint"])
-    whole = [end for end in tiers.retired_namespaces if f"{name}-".startswith(f"{end}-")]
-    some = [end for end in tiers.retired_namespaces if end.startswith(f"{name}-")]
+    whole = [end for end in tiers.retired_namespaces if begins(name, end)]
+    some = [end for end in tiers.retired_namespaces if end != name and begins(end, name)]
     if not whole and not some:
         message = f"Blocks of {name} are kept and given."
         return Finding(kind, Truth.TRUE, Reason.NAMESPACE_OPEN, message)

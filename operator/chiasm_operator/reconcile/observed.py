@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from chiasm_contract import names
@@ -48,6 +48,17 @@ def is_ready(pod: Manifest) -> bool:
     """Whether the Service sends requests to a pod."""
     conditions = pod.get("status", {}).get("conditions", ())
     return any(item["type"] == "Ready" and item["status"] == "True" for item in conditions)
+
+
+def containers_of(pod: Manifest) -> list[Manifest]:
+    """What each container of a pod is made of, the sidecar first."""
+    return [*pod["spec"].get("initContainers", ()), *pod["spec"].get("containers", ())]
+
+
+def volume_of(pod: Manifest, name: str) -> Manifest:
+    """The volume of that name, as its pod was made with it; empty if it has none."""
+    volumes: Sequence[Manifest] = pod["spec"].get("volumes", ())
+    return next((item for item in volumes if item["name"] == name), {})
 
 
 def pods_of(observed: Observed, revision: str) -> tuple[Manifest, ...]:

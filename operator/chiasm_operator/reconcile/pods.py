@@ -1,4 +1,7 @@
-"""What keeps a pod from being ready, said so that a person knows what to mend."""
+"""What keeps a pod from being ready, said so that a person knows what to mend.
+
+A pod is explained by what it is made of: it may be of another revision than the spec is now.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,10 @@ from chiasm_contract.messages import PodState
 from chiasm_operator.reconcile import secrets
 from chiasm_operator.reconcile.diagnosis import departures, endings, scheduling
 from chiasm_operator.reconcile.diagnosis.moments import is_recent
-from chiasm_operator.reconcile.observed import is_ready
+from chiasm_operator.reconcile.observed import containers_of, is_ready, volume_of
 from chiasm_operator.reconcile.problems import Problem
 from chiasm_operator.render import Target
+from chiasm_operator.render.pod import MODEL_VOLUME
 from chiasm_operator.resource import Manifest
 
 _PULL_FAULTS = {
@@ -39,20 +43,27 @@ _MANY_FAILURES = 5
 _PROBE_RECENT_SECONDS = 60
 
 
+def needs_events(pod: Manifest) -> bool:
+    """Whether events may tell something: of a pod that is not ready, or that ended before."""
+    return not is_ready(pod) or any(
+        item.get("lastState", {}).get("terminated") for item in endings.container_statuses(pod)
+    )
+
+
 def diagnose(
     target: Target, pod: Manifest, state: PodState | None, events: Sequence[Manifest], now: str
 ) -> Problem | None:
     """The one thing to tell about a pod: None when it is merely starting, or ready to stay."""
     if is_ready(pod):
-        return next(endings.ended(target, pod, events, now), None)
+        return next(endings.ended(pod, events, now), None)
     problems = chain(
         _device_claim(target, pod, events),
         scheduling.unscheduled(target, pod),
         departures.on_lost_node(pod, events),
         _mounts(target, pod, events),
-        _containers(target, pod),
-        endings.ended(target, pod, events, now),
-        _state(target, pod, state),
+        _containers(pod),
+        endings.ended(pod, events, now),
+        _state(pod, state),
         _silent(pod, state, events, now),
     )
     return next(problems, None)
@@ -72,11 +83,8 @@ def _name(pod: Manifest) -> str:
     return f"Pod {pod['metadata']['name']}"
 
 
-def _containers(target: Target, pod: Manifest) -> Iterator[Problem]:
-    images = {
-        item["name"]: item["image"]
-        for item in [*pod["spec"].get("initContainers", ()), *pod["spec"].get("containers", ())]
-    }
+def _containers(pod: Manifest) -> Iterator[Problem]:
+    images = {item["name"]: item["image"] for item in containers_of(pod)}
     for item in endings.container_statuses(pod):
         name = item["name"]
         waiting = item.get("state", {}).get("waiting", {})
@@ -94,43 +102,45 @@ def _containers(target: Target, pod: Manifest) -> Iterator[Problem]:
             )
 
 
-def _model_image_fault(target: Target, text: str) -> Problem:
-    source = target.spec.model.source.image
-    reference = source.reference if source else "?"
+def _model_image(pod: Manifest) -> str | None:
+    reference: str | None = volume_of(pod, MODEL_VOLUME).get("image", {}).get("reference")
+    return reference
+
+
+def _model_image_fault(reference: str, text: str) -> Problem:
     return Problem(
         Reason.IMAGE_PULL_FAILED,
         f"Image {reference!r} (spec.model.source.image.reference) cannot be pulled: {text}",
     )
 
 
-def _model_source(target: Target) -> str:
-    source = target.spec.model.source
-    if source.path:
-        folder = source.path.path or "its root"
-        return f"spec.model.source.path: claim {source.path.claim_name!r}, folder {folder!r}"
-    if source.image:
-        return f"spec.model.source.image: {source.image.reference!r}, path {source.image.path!r}"
-    return f"spec.model.source.builtin: {source.builtin!r}"
+def _model_source(pod: Manifest) -> str:
+    """Which field the model comes from; the folder in it is in the worker's own sentence."""
+    claim = volume_of(pod, MODEL_VOLUME).get("persistentVolumeClaim")
+    if claim:
+        return f"spec.model.source.path: claim {claim['claimName']!r}"
+    image = _model_image(pod)
+    return f"spec.model.source.image: {image!r}" if image else "spec.model.source.builtin"
 
 
-def _state(target: Target, pod: Manifest, state: PodState | None) -> Iterator[Problem]:
+def _state(pod: Manifest, state: PodState | None) -> Iterator[Problem]:
     if state and not state.ready and state.reason in _STATE_REASONS:
         reason, source = _STATE_REASONS[state.reason], ""
         if reason is Reason.MODEL_LOAD_FAILED:
-            source = f" ({_model_source(target)})"
+            source = f" ({_model_source(pod)})"
         elif reason is Reason.TENANT_KEYS_REFUSED:
-            source = f" ({secrets.tenants(target)})"
+            source = f" ({secrets.tenants(pod)})"
         yield Problem(reason, f"{_name(pod)}: {state.message}{source}")
 
 
 def _mounts(target: Target, pod: Manifest, events: Sequence[Manifest]) -> Iterator[Problem]:
     """What only events tell, while it can still be true: they stay after their cause is gone."""
-    source = target.spec.model.source.image
+    image = _model_image(pod)
     waiting, sandboxed = _waits_for_volumes(pod), _has_sandbox(pod)
     for event in events:
         text, reason = event.get("message", ""), event.get("reason")
-        if waiting and source and reason == "Failed" and source.reference in text:
-            yield _model_image_fault(target, text)
+        if waiting and image and reason == "Failed" and image in text:
+            yield _model_image_fault(image, text)
         if not sandboxed and reason == "FailedMount":
             yield from secrets.missing(target, text)
         # The first one is often a cache that is not filled yet.

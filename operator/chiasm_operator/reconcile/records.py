@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from chiasm_contract import names
+from chiasm_contract.api.v1alpha1 import Spec
 
 from chiasm_operator.reconcile.observed import Observed, revision_of
 from chiasm_operator.render import Record, Target
 from chiasm_operator.render import revision as rendering
-from chiasm_operator.resource import Manifest
+from chiasm_operator.resource import InvalidSpec, Manifest, parse_spec
 
 MAX_KEPT = 10
 
@@ -52,6 +53,18 @@ def kept(target: Target, fresh: Record, observed: Observed) -> Mapping[str, Kept
     newest = present.number == highest and highest > 0
     found[target.revision] = present if newest else Kept(present.record, highest + 1)
     return found
+
+
+def specs(target: Target, known: Mapping[str, Kept], standing: Collection[str]) -> tuple[Spec, ...]:
+    """The target's spec, and of each other revision that stands the one that it was made from."""
+    found = [target.spec]
+    for revision in standing:
+        if revision != target.revision:
+            try:
+                found.append(parse_spec(known[revision].record.spec))
+            except InvalidSpec:
+                continue  # its record was lost, or is of a schema that is gone
+    return tuple(found)
 
 
 def restarted_at(target: Target, revision: str, observed: Observed) -> str | None:

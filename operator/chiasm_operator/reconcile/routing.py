@@ -13,6 +13,7 @@ from chiasm_contract import names
 from chiasm_contract.api.gateway import ParentRef
 from chiasm_contract.conditions import ConditionType, Finding, Reason, Truth
 
+from chiasm_operator.reconcile.diagnosis.refusals import NOT_INSTALLED
 from chiasm_operator.reconcile.observed import Observed
 from chiasm_operator.reconcile.ownership import Owner, owner
 from chiasm_operator.reconcile.problems import Problem
@@ -20,21 +21,11 @@ from chiasm_operator.render import Target
 from chiasm_operator.render.route import ROUTE
 from chiasm_operator.resource import Manifest
 
-NOT_INSTALLED = Problem(
-    Reason.GATEWAY_API_NOT_INSTALLED,
-    "spec.gateway needs the Gateway API, and the cluster knows no HTTPRoute "
-    "(gateway.networking.k8s.io/v1); install its CRDs and a controller, or leave spec.gateway out.",
-)
 _REMEDIES = {
     "NotAllowedByListeners": "Let the listener's allowedRoutes take routes of this namespace.",
     "NoMatchingListenerHostname": "Give spec.gateway.hostnames a name that a listener has.",
     "NoMatchingParent": "Name a listener that exists in spec.gateway.parentRefs[].sectionName.",
 }
-
-
-def is_missing_api(kind: str, status: int) -> bool:
-    """Whether a refused apply says that there is no such kind in the cluster."""
-    return kind == ROUTE and status == 404
 
 
 def epoch(target: Target, observed: Observed) -> int | None:
@@ -53,8 +44,8 @@ def judge(target: Target, observed: Observed, refused: Sequence[Problem]) -> Fin
     """The condition; None when no Gateway is named. `refused` says why a child was not written."""
     if target.spec.gateway is None:
         return None
-    if NOT_INSTALLED in refused:
-        return _finding(NOT_INSTALLED)
+    if NOT_INSTALLED[ROUTE] in refused:
+        return _finding(NOT_INSTALLED[ROUTE])
     live = _route(target, observed)
     if live is None:
         return _finding(_waiting(f"HTTPRoute {target.name!r} is not there yet."))

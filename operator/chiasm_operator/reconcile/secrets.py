@@ -7,8 +7,11 @@ from collections.abc import Iterator
 
 from chiasm_contract.conditions import Reason
 
+from chiasm_operator.reconcile.observed import volume_of
 from chiasm_operator.reconcile.problems import Problem
 from chiasm_operator.render import Target, secret_uses
+from chiasm_operator.render.tenants import KEYS_VOLUME, SERVER_KEY_VOLUME
+from chiasm_operator.resource import Manifest
 
 _MISSING_SECRET = re.compile(r'secret "([^"]+)" not found')
 # A kubelet does not say of which Secret; several faults of one volume come in one text.
@@ -39,12 +42,10 @@ def missing(target: Target, text: str) -> Iterator[Problem]:
             )
 
 
-def tenants(target: Target) -> str:
+def tenants(pod: Manifest) -> str:
     """Where the keys come from that a sidecar cannot use."""
-    spec = target.spec.tenants
-    if spec is None:  # a pod of the spec before
-        return "spec.tenants is not set any more"
-    return (
-        f"spec.tenants.keysSecret: {spec.keys_secret.name!r}, "
-        f"serverKeySecret: {spec.server_key_secret.name!r}"
+    keys, server_key = (
+        volume_of(pod, name).get("secret", {}).get("secretName", "?")
+        for name in (KEYS_VOLUME, SERVER_KEY_VOLUME)
     )
+    return f"spec.tenants.keysSecret: {keys!r}, serverKeySecret: {server_key!r}"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from chiasm_contract import names
@@ -34,6 +34,7 @@ from chiasm_operator.reconcile.pods import diagnose, lacking
 from chiasm_operator.reconcile.problems import Problem
 from chiasm_operator.reconcile.rollout import Asked, Decision, said
 from chiasm_operator.render import Target
+from chiasm_operator.render.autoscaler import HPA, SCALED_OBJECT
 from chiasm_operator.render.route import ROUTE
 from chiasm_operator.render.service import url
 from chiasm_operator.resource import Resource
@@ -80,31 +81,33 @@ def _counts(target: Target, observed: Observed) -> _Counts:
     )
 
 
-def _deployment_problems(target: Target, observed: Observed) -> list[Problem]:
-    live = observed.child("Deployment", target.revision_name(target.revision))
-    problems = []
-    for item in live.get("status", {}).get("conditions", ()) if live else ():
-        text = item.get("message", "")
+def _deployment_problems(target: Target, observed: Observed, revision: str) -> Iterator[Problem]:
+    live = observed.child("Deployment", target.revision_name(revision)) or {}
+    for item in live.get("status", {}).get("conditions", ()):
         if item["type"] == "ReplicaFailure" and item["status"] == "True":
-            problems.append(refusals.pods(text))
-        if item["type"] == "Progressing" and item.get("reason") == "ProgressDeadlineExceeded":
+            refused = refusals.pods(item.get("message", ""))
+            yield replace(refused, message=f"Revision {revision}: {refused.message}")
+        late = item["type"] == "Progressing" and item.get("reason") == "ProgressDeadlineExceeded"
+        if late and revision == target.revision:
             seconds = target.spec.rollout.progress_deadline_seconds
-            problems.append(
-                Problem(
-                    Reason.PROGRESS_DEADLINE_EXCEEDED,
-                    f"Revision {target.revision} made no progress for {seconds} s "
-                    "(spec.rollout.progressDeadlineSeconds).",
-                )
+            yield Problem(
+                Reason.PROGRESS_DEADLINE_EXCEEDED,
+                f"Revision {revision} made no progress for {seconds} s "
+                "(spec.rollout.progressDeadlineSeconds).",
             )
-    return problems
+
+
+def _lacks_pods(target: Target, observed: Observed, revision: str) -> bool:
+    live = observed.child("Deployment", target.revision_name(revision)) or {}
+    wanted: int = live.get("spec", {}).get("replicas", 0)
+    return sum(map(is_ready, pods_of(observed, revision))) < wanted
 
 
 def problems_of(target: Target, observed: Observed, stable: str, now: str) -> tuple[Problem, ...]:
     """Everything wrong with what runs, the most telling first."""
     found: list[Problem] = []
     without: list[Problem] = []
-    current = pods_of(observed, target.revision)
-    revisions = dict.fromkeys((target.revision, stable))
+    revisions = tuple(dict.fromkeys((target.revision, stable)))
     for pod in (pod for revision in revisions for pod in pods_of(observed, revision)):
         name = pod["metadata"]["name"]
         events = observed.pod_events.get(name, ())
@@ -113,10 +116,12 @@ def problems_of(target: Target, observed: Observed, stable: str, now: str) -> tu
             found.append(problem)
         else:
             without += lacking(pod, observed.states.get(name))
-    if sum(map(is_ready, current)) < target.spec.replicas:
+    if any(_lacks_pods(target, observed, revision) for revision in revisions):
         gone = [pod for pod in observed.pods if not is_active(pod)]
         found += departures.departed(gone, now)
-    return (*found, *_deployment_problems(target, observed), *without)
+    for revision in revisions:
+        found += _deployment_problems(target, observed, revision)
+    return (*found, *without)
 
 
 def _ready(
@@ -196,7 +201,7 @@ def _events(previous: Sequence[Condition], current: Sequence[Condition]) -> tupl
         reason = Reason(condition.reason)
         wrong = condition.type == ConditionType.DEGRADED and condition.status == Truth.TRUE
         stopped = condition.type == ConditionType.SERVING and condition.status == Truth.FALSE
-        useless = reason is Reason.SERVED_NAMESPACE_RETIRED
+        useless = reason in {Reason.SERVED_NAMESPACE_RETIRED, Reason.KEDA_NOT_INSTALLED}
         started = reason is Reason.ROLLOUT_IN_PROGRESS
         ill = (
             condition.type == ConditionType.ROLLOUT_HEALTHY and condition.status == Truth.FALSE
@@ -233,8 +238,8 @@ def outcome(
     counts = _counts(target, observed)
     verdict = judge(target, observed)
     routed = routing.judge(target, observed, refused)
-    # Without the Gateway API the pods serve nevertheless; the condition of the route says it.
-    refused = [item for item in refused if item is not routing.NOT_INSTALLED]
+    scaled = autoscaling.judge(target, observed, refused)
+    refused = [item for item in refused if item not in refusals.NOT_INSTALLED.values()]
     problems = _problems(
         target, observed, decision, (*plan.problems, *refused), verdict.finding, now
     )
@@ -251,7 +256,7 @@ def outcome(
         _progressing(target, complete, problems),
         _degraded(problems),
         verdict.finding,
-        *filter(None, (autoscaling.judge(target, observed),)),
+        *([scaled] if scaled else []),
         *([tiers] if tiers else []),
         *([routed] if routed else []),
         *rollout,
@@ -305,13 +310,14 @@ def _arrived(target: Target, observed: Observed, decision: Decision, plan: Child
     """Whether clients reach the present revision, and its pods are as its Deployment wants.
 
     What is done about a revision that leaves, or noted beside a plan that stays, is no rollout;
-    nor is a route: TrafficSynced waits for it where it divides.
+    nor is a route: TrafficSynced waits for it where it divides. Nor an autoscaler.
     """
+    beside = {("ConfigMap", target.traffic_name)}
+    beside |= {(kind, target.name) for kind in (ROUTE, HPA, SCALED_OBJECT)}
     changed = [
         item
         for item in plan.apply
-        if revision_of(item) in (None, target.revision)
-        and key_of(item) not in {("ConfigMap", target.traffic_name), (ROUTE, target.name)}
+        if revision_of(item) in (None, target.revision) and key_of(item) not in beside
     ]
     if changed or plan.waiting or decision.renewed:
         return False

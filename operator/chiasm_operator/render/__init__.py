@@ -6,6 +6,10 @@ exactly the fields that the operator owns under server-side apply.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from chiasm_contract.api.v1alpha1 import Spec
+
 from chiasm_operator.render import (
     autoscaler,
     configmap,
@@ -38,15 +42,18 @@ __all__ = [
 ]
 
 
-def shared(target: Target) -> tuple[Manifest, ...]:
-    """What all revisions share but the Service for clients and `scaling`, in order of applying."""
+def shared(target: Target, specs: Sequence[Spec]) -> tuple[Manifest, ...]:
+    """What all revisions share but the Service for clients and `scaling`, in order of applying.
+
+    `specs` are those of all revisions that stand: what pods reach is what any of them needs.
+    """
     budget = disruption_budget.render(target)
     ended = retired.render(target)
-    peers = service.render_peers(target)
+    peers = service.render_peers(target, specs)
     return (
         service_account.render(target),
         *([ended] if ended else []),
-        network_policy.render(target),
+        network_policy.render(target, specs),
         *([budget] if budget else []),
         *([peers] if peers else []),
     )
@@ -78,7 +85,7 @@ def children(target: Target) -> tuple[Manifest, ...]:
     record = revision.record_of(target)
     routed = route.render(target, traffic.whole(target))
     return (
-        *shared(target),
+        *shared(target, (target.spec,)),
         *of_revision(target, record, 1, target.spec.replicas),
         *([routed] if routed else []),
         service.render(target, target.revision),

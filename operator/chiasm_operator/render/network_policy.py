@@ -4,21 +4,26 @@ which answer for another revision, and a Valkey that holds blocks; and to DNS fo
 With peers, pods of the resource reach each other's port for them, and nobody else does. NIXL has a
 second one, which asks nobody who he is, and behind which lies all memory of the sidecar.
 
+One policy covers the pods of all revisions that stand, and so opens what any of them needs: a
+canary without tiers must not cut stable off from its own.
+
 Pods need nothing else from the network: weights come from a mount, pictures inside the request.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from chiasm_contract import names
+from chiasm_contract.api.v1alpha1 import Spec
 
 from chiasm_operator.render import service
 from chiasm_operator.render.target import Target
 
 
-def render(target: Target) -> dict[str, Any]:
-    """The NetworkPolicy."""
+def render(target: Target, specs: Sequence[Spec]) -> dict[str, Any]:
+    """The NetworkPolicy; `specs` are those of all revisions that stand."""
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
@@ -26,8 +31,8 @@ def render(target: Target) -> dict[str, Any]:
         "spec": {
             "podSelector": {"matchLabels": target.selector},
             "policyTypes": ["Ingress", "Egress"],
-            "ingress": [{"ports": _ports()}, *_between_peers(target, "from")],
-            "egress": _egress(target),
+            "ingress": [{"ports": _ports()}, *_between_peers(target, specs, "from")],
+            "egress": _egress(target, specs),
         },
     }
 
@@ -37,21 +42,21 @@ def _ports() -> list[dict[str, Any]]:
     return [{"port": port, "protocol": "TCP"} for port in (names.API_PORT, names.METRICS_PORT)]
 
 
-def _egress(target: Target) -> list[dict[str, Any]]:
-    """To pods of the same resource, to the Valkey's port wherever its name leads, and to DNS."""
+def _egress(target: Target, specs: Sequence[Spec]) -> list[dict[str, Any]]:
+    """To pods of the same resource, to each Valkey's port wherever its name leads, and to DNS."""
     dns = [{"port": 53, "protocol": protocol} for protocol in ("UDP", "TCP")]
-    tiers = target.spec.tiers
-    valkey = tiers.valkey if tiers is not None else None
-    anywhere = [{"port": valkey.port, "protocol": "TCP"}, *dns] if valkey is not None else dns
+    tiers = [spec.tiers for spec in specs if spec.tiers is not None]
+    ports = sorted({each.valkey.port for each in tiers if each.valkey is not None})
     return [
-        {"ports": anywhere},
+        {"ports": [*({"port": port, "protocol": "TCP"} for port in ports), *dns]},
         {"to": [{"podSelector": {"matchLabels": target.selector}}], "ports": _ports()},
-        *_between_peers(target, "to"),
+        *_between_peers(target, specs, "to"),
     ]
 
 
-def _between_peers(target: Target, direction: str) -> list[dict[str, Any]]:
-    if not target.has_peers:
+def _between_peers(target: Target, specs: Sequence[Spec], direction: str) -> list[dict[str, Any]]:
+    ports = service.peer_ports(specs)
+    if not ports:
         return []
     pods = [{"podSelector": {"matchLabels": target.selector}}]
-    return [{direction: pods, "ports": service.peer_ports(target)}]
+    return [{direction: pods, "ports": ports}]

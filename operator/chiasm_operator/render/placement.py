@@ -40,8 +40,12 @@ def worker_resources(target: Target) -> dict[str, Any]:
 
 
 def variables(target: Target) -> list[dict[str, str]]:
-    """Variables of the worker beside the operator's own, whose names the schema refuses here."""
-    return [item.model_dump() for item in target.spec.pod_template.env]
+    """Variables of the worker beside the operator's own, whose names the schema refuses here.
+
+    Kubernetes would put another variable's value for $(NAME); it reads $$ as $.
+    """
+    chosen = target.spec.pod_template.env
+    return [{"name": item.name, "value": item.value.replace("$", "$$")} for item in chosen]
 
 
 def groups(target: Target) -> dict[str, Any]:

@@ -17,7 +17,8 @@ from chiasm_operator.render import placement, retired, tenants
 from chiasm_operator.render.target import Target
 from chiasm_operator.render.tiers import tier_mounts, tier_volumes
 
-_RUN, _TMP, _CONFIG, _MODEL, _TRAFFIC = "run", "tmp", "config", "model", "traffic"
+MODEL_VOLUME = "model"
+_RUN, _TMP, _CONFIG, _TRAFFIC = "run", "tmp", "config", "traffic"
 _RUN_BYTES = 64 * 2**20
 # A model may take this long to load before its worker counts as stuck.
 _STARTUP_SECONDS = 1800
@@ -35,10 +36,10 @@ def _volumes(target: Target) -> list[dict[str, Any]]:
     source = target.spec.model.source
     if source.path:
         claim = {"claimName": source.path.claim_name, "readOnly": True}
-        volumes.append({"name": _MODEL, "persistentVolumeClaim": claim})
+        volumes.append({"name": MODEL_VOLUME, "persistentVolumeClaim": claim})
     if source.image:
         image = {"reference": source.image.reference, "pullPolicy": source.image.pull_policy}
-        volumes.append({"name": _MODEL, "image": image})
+        volumes.append({"name": MODEL_VOLUME, "image": image})
     return volumes + tier_volumes(target) + retired.volumes(target) + tenants.volumes(target)
 
 
@@ -65,7 +66,7 @@ def _mounts(target: Target, *, model: bool) -> list[dict[str, Any]]:
         {"name": _CONFIG, "mountPath": names.CONFIG_DIR, "readOnly": True},
     ]
     if model and target.spec.model.source.builtin is None:
-        mounts.append({"name": _MODEL, "mountPath": names.MODEL_MOUNT_DIR, "readOnly": True})
+        mounts.append({"name": MODEL_VOLUME, "mountPath": names.MODEL_MOUNT_DIR, "readOnly": True})
     return mounts
 
 

@@ -4,11 +4,13 @@ find each other's memory."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from chiasm_contract import names
+from chiasm_contract.api.v1alpha1 import Spec
 
-from chiasm_operator.render.target import Target
+from chiasm_operator.render.target import Target, has_nixl, has_peers
 
 
 def url(target: Target) -> str:
@@ -47,15 +49,17 @@ def peers_host(target: Target) -> str:
     return f"{_peers_name(target)}.{target.resource.namespace}.svc"
 
 
-def peer_ports(target: Target) -> list[dict[str, Any]]:
-    """Those that only pods of the resource may reach, for a network policy."""
-    ports = [names.PEER_PORT, *([names.PEER_DATA_PORT] if target.has_nixl else [])]
+def peer_ports(specs: Sequence[Spec]) -> list[dict[str, Any]]:
+    """Those that only pods of the resource may reach, for a network policy; none without peers."""
+    stream = [names.PEER_PORT] if any(map(has_peers, specs)) else []
+    ports = [*stream, *([names.PEER_DATA_PORT] if any(map(has_nixl, specs)) else [])]
     return [{"port": port, "protocol": "TCP"} for port in ports]
 
 
-def render_peers(target: Target) -> dict[str, Any] | None:
-    """The headless Service by whose name pods find each other's memory; none without peers."""
-    if not target.has_peers:
+def render_peers(target: Target, specs: Sequence[Spec]) -> dict[str, Any] | None:
+    """The headless Service by whose name pods find each other's memory; none if no revision of
+    `specs` has peers."""
+    if not any(map(has_peers, specs)):
         return None
     return {
         "apiVersion": "v1",

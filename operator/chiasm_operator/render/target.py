@@ -18,7 +18,7 @@ from typing import Any
 
 from chiasm_contract import names
 from chiasm_contract.api.fields import CANONICAL
-from chiasm_contract.api.rollout import TOLD_TO_PODS, Rollout
+from chiasm_contract.api.rollout import BESIDE_REVISIONS, TOLD_TO_PODS, Rollout
 from chiasm_contract.api.v1alpha1 import Spec
 from chiasm_contract.builtin_models import builtin_identity, builtin_models
 from chiasm_contract.fingerprint import Value
@@ -28,9 +28,7 @@ from chiasm_operator.resource import Images, Resource
 REVISION_VERSION = "v1"
 
 NOT_SERVING: Any = {
-    "replicas": True,
-    "autoscaling": True,
-    "gateway": True,
+    **dict.fromkeys(BESIDE_REVISIONS, True),
     "tiers": {"retired_namespaces"},
     "rollout": set(Rollout.model_fields) - TOLD_TO_PODS,
 }
@@ -65,7 +63,7 @@ def has_nixl(spec: Spec) -> bool:
 
 
 def sidecar_image(spec: Spec, images: Images) -> str:
-    """The one with NIXL only for those who use it: it is 230 MB larger."""
+    """The one with NIXL only for those who use it: it is much larger."""
     return images.sidecar_peers if has_nixl(spec) else images.sidecar
 
 
@@ -103,16 +101,6 @@ class Target:
     def traffic_name(self) -> str:
         """Name of the ConfigMap with the traffic plan."""
         return f"{self.name}-traffic"
-
-    @property
-    def has_peers(self) -> bool:
-        """See `has_peers`."""
-        return has_peers(self.spec)
-
-    @property
-    def has_nixl(self) -> bool:
-        """See `has_nixl`."""
-        return has_nixl(self.spec)
 
     @property
     def sidecar_image(self) -> str:

@@ -123,7 +123,7 @@ async def _keep_opening(
 async def _opens(level: Level, faults: dict[Level, str], lacks: Lacks) -> bool:
     """Whether a tier can be used now; `faults` are of those that cannot."""
     place = place_name(level.tier.place)
-    before = faults.pop(level, None)
+    before = faults.get(level)
     try:
         await level.tier.open()
     except TierFailed as error:
@@ -133,7 +133,7 @@ async def _opens(level: Level, faults: dict[Level, str], lacks: Lacks) -> bool:
             log.error("a tier cannot be used", extra={"fields": words})
             lacks(tuple(faults.values()))
         return False
-    if before is not None:
+    if faults.pop(level, None) is not None:
         log.info("a tier can be used after all", extra={"fields": {"tier": place}})
         lacks(tuple(faults.values()))
     return True

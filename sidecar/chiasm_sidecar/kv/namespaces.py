@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from chiasm_contract.block_batch import ExpectedShape
 from chiasm_contract.block_record import SCOPE_BYTES
 from chiasm_contract.fingerprint import Value
-from chiasm_contract.tiers import release_prefix
+from chiasm_contract.tiers import begins, release_prefix
 
 _DIGITS = 16
 
@@ -80,11 +80,6 @@ class Release:
         )
 
 
-def begins(name: str, prefix: str) -> bool:
-    """Whether a namespace is the one, or one of those, that a prefix names."""
-    return name == prefix or name.startswith(f"{prefix}-")
-
-
 def prefixes(name: str) -> list[str]:
     """All prefixes that name this namespace among others, itself last."""
     parts = name.split("-")
@@ -99,9 +94,9 @@ def release_of(name: str) -> str:
 class Registry:
     """What this pod admits, and what it was told to end: from that follows each state."""
 
-    def __init__(self, retired: Iterable[str] = ()) -> None:
+    def __init__(self) -> None:
         self._admitted: str | None = None
-        self._ends: dict[str, State] = dict.fromkeys(retired, State.RETIRED)
+        self._ends: dict[str, State] = {}
 
     def admit(self, prefix: str) -> None:
         """This identity is served from now on; those of others drain."""
@@ -135,10 +130,6 @@ class Registry:
     def draining(self, names: Iterable[str]) -> frozenset[str]:
         """Those of these namespaces that go first when room is needed."""
         return frozenset(name for name in names if self.state(name) is not State.LIVE)
-
-    def retired(self) -> tuple[str, ...]:
-        """The prefixes that wait for a sweep to find nothing."""
-        return tuple(p for p, end in self._ends.items() if end is State.RETIRED)
 
     def swept(self, prefix: str) -> None:
         """A sweep has found nothing under a retired prefix.

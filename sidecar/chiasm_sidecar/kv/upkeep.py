@@ -49,6 +49,9 @@ class Sweeper:
         self._registry = registry
         self._pauses = pauses or Pauses()
         self._turns = {id(level): asyncio.Lock() for level in levels}
+        # Apart from the turns of sweeps, so that a slow sweep holds up no tombstone; and not all at
+        # once, for a shared store has so many connections only.
+        self._marking = {id(level): asyncio.Lock() for level in levels}
         self._opened = asyncio.Event()
         self._endings: dict[str, asyncio.Task[None]] = {}
 
@@ -80,13 +83,16 @@ class Sweeper:
             await asyncio.sleep(self._pauses.retry)
         self._registry.swept(prefix)
         log.info("a namespace is swept", extra={"fields": {"namespace": prefix}})
+        owed: set[int] = set()
         while True:
             await asyncio.sleep(self._pauses.again)
-            for level in self._levels:
+            for number, level in enumerate(self._levels):
                 if await self._retire(level, prefix):
                     words = {"tier": place_name(level.tier.place), "namespace": prefix}
                     log.warning("a tombstone was lost", extra={"fields": words})
-                    await self._sweep(level, prefix)
+                    owed.add(number)
+                if number in owed and await self._sweep(level, prefix):
+                    owed.discard(number)
 
     async def _swept(self, prefix: str) -> bool:
         standing = [
@@ -98,7 +104,8 @@ class Sweeper:
     async def _retire(self, level: Level, prefix: str) -> bool | None:
         """Whether a tombstone was missing in a tier; None when that cannot be told."""
         try:
-            return await level.tier.retire(prefix)
+            async with self._marking[id(level)]:
+                return await level.tier.retire(prefix)
         except TierFailed as error:
             _put_off(level, error)
             return None

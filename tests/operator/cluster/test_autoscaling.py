@@ -103,18 +103,20 @@ def test_keda_takes_what_is_made_for_it(
 ) -> None:
     calm.apply(name, autoscaling={"minReplicas": 0, "maxReplicas": 5, "keda": BY_QUEUE})
     eventually(
-        lambda: calm.condition(name, "Degraded").get("reason") == "KedaNotInstalled",
+        lambda: calm.condition(name, "Autoscaled").get("reason") == "KedaNotInstalled",
         "that there is no KEDA should be told",
     )
+    eventually(lambda: calm.condition(name, "Ready").get("status") == "True", "pods serve alone")
+    assert calm.condition(name, "Degraded")["status"] == "False"
     kubectl("apply", "--server-side", "-f", str(KEDA_CRD))
     path = f"/apis/keda.sh/v1alpha1/namespaces/{calm.name}/scaledobjects/{name}"
     eventually(lambda: calm.api.get(path).is_success, "KEDA's API should take the object")
     made = calm.get(path)
     assert made["spec"]["scaleTargetRef"]["kind"] == "MultimodalInference"
     eventually(
-        lambda: calm.condition(name, "Degraded").get("status") == "False", "all should be well"
+        lambda: calm.condition(name, "Autoscaled").get("reason") == "NotReported",
+        "it waits for KEDA's word",
     )
-    assert calm.condition(name, "Autoscaled")["reason"] == "NotReported"
     calm.apply(name)
     eventually(lambda: not calm.api.get(path).is_success, "what is no longer wanted should go")
     calm.delete(calm.path(name))

@@ -188,6 +188,42 @@ def test_a_taint_is_named(world: World, name: str, eventually: Eventually) -> No
         world.patch(path, {"spec": {"taints": node["spec"].get("taints")}})
 
 
+def revision_of_a_twin(world: World, name: str, eventually: Eventually) -> str:
+    """What a resource with the same spec is called by; names are no part of it."""
+    twin = f"{name}-twin"
+    world.apply(twin)
+    eventually(lambda: world.status(twin).get("revision"), "the revision should be told")
+    revision: str = world.status(twin)["revision"]
+    world.delete(world.path(twin))
+    return revision
+
+
+def test_a_deployment_with_another_selector_says_what_to_do(
+    world: World, name: str, eventually: Eventually
+) -> None:
+    """Left by somebody who deleted the resource and kept its children, then changed one."""
+    deployment = f"{name}-{revision_of_a_twin(world, name, eventually)}"
+    ours = {"chiasm.dev/name": name, "app.kubernetes.io/managed-by": "chiasm-operator"}
+    template = {
+        "metadata": {"labels": {"app": "other"}},
+        "spec": {"containers": [{"name": "other", "image": "example.invalid/other"}]},
+    }
+    spec = {"replicas": 0, "selector": {"matchLabels": {"app": "other"}}, "template": template}
+    body = {"metadata": {"name": deployment, "labels": ours}, "spec": spec}
+    path = world.child("Deployment", deployment)
+    world.api.post(path.rpartition("/")[0], json=body).raise_for_status()
+    world.apply(name)
+    eventually(
+        lambda: told(world, name, "ImmutableField", f"kubectl delete deployment {deployment}"),
+        "the field that cannot change should be told",
+    )
+    world.delete(path)
+    eventually(
+        lambda: world.condition(name, "Degraded").get("reason") == "NodeMismatch",
+        "what the message says should help",
+    )
+
+
 def test_a_foreign_service_is_left_alone_and_named(
     world: World, name: str, eventually: Eventually
 ) -> None:

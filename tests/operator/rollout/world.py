@@ -20,6 +20,9 @@ from chiasm_contract.traffic import Counts, TrafficPlan, TrafficReport, VersionR
 from chiasm_operator.passes import Pass, Rest
 from chiasm_operator.resource import Images
 
+from tests.operator.rollout import deployments, never
+from tests.operator.rollout.deployments import Pod
+
 NAMESPACE, NAME = "vision", "reader"
 UID = "11111111-2222-3333-4444-555555555555"
 IMAGES = Images("example.com/worker:1", "example.com/sidecar:1", "example.com/sidecar-peers:1")
@@ -29,26 +32,6 @@ SECONDS_PER_MOMENT = 2
 
 class Killed(BaseException):
     """The operator's process ends here."""
-
-
-class Broken(AssertionError):
-    """Something happened that must never happen."""
-
-
-@dataclass
-class Pod:
-    """A pod and what its sidecar does."""
-
-    name: str
-    revision: str
-    deployment: str
-    template: str
-    born: int
-    ready: bool = False
-    plan: TrafficPlan | None = None
-    pending: list[tuple[int, TrafficPlan]] = field(default_factory=list)
-    told: str | None = None
-    address: str | None = "10.0.0.1"
 
 
 @dataclass
@@ -166,7 +149,7 @@ class World:
         self.moment += 1
         for (kind, _), item in self.objects.items():
             if kind == "Deployment":
-                self._control(item)
+                deployments.control(item, self.all_pods, self.created, self.moment)
         for name, pod in list(self.all_pods.items()):
             if ("Deployment", pod.deployment) not in self.objects:
                 del self.all_pods[name]
@@ -180,46 +163,7 @@ class World:
                 pod.plan = due[-1]
         for (kind, _), item in self.objects.items():
             if kind == "Deployment":
-                self._report(item)
-
-    def _mine(self, item: dict[str, Any]) -> list[Pod]:
-        name = item["metadata"]["name"]
-        return [pod for pod in self.all_pods.values() if pod.deployment == name]
-
-    def _control(self, item: dict[str, Any]) -> None:
-        """As much of a Deployment as one template needs; another template is surged in."""
-        name, wanted = item["metadata"]["name"], item["spec"]["replicas"]
-        template = json.dumps(item["spec"]["template"], sort_keys=True)
-        mine = self._mine(item)
-        old = [pod for pod in mine if pod.template != template]
-        new = [pod for pod in mine if pod.template == template]
-        surge = item["spec"]["strategy"]["rollingUpdate"]["maxSurge"] if old else 0
-        for _ in range(min(wanted - len(new), wanted + surge - len(mine))):
-            number = self.created[name] = self.created.get(name, 0) + 1
-            revision = item["metadata"]["labels"][names.LABEL_REVISION]
-            pod = Pod(f"{name}-{number}", revision, name, template, self.moment)
-            self.all_pods[pod.name] = pod
-        too_many = len(self._mine(item)) - wanted
-        ready = sum(pod.ready for pod in self._mine(item))
-        for pod in sorted([*old, *new], key=lambda pod: (pod.template == template, pod.ready)):
-            if too_many <= 0 or (old and pod.ready and ready <= wanted):
-                break
-            too_many -= 1
-            ready -= pod.ready
-            del self.all_pods[pod.name]
-
-    def _report(self, item: dict[str, Any]) -> None:
-        template = json.dumps(item["spec"]["template"], sort_keys=True)
-        mine = self._mine(item)
-        updated = sum(pod.template == template for pod in mine)
-        done = len(mine) == updated == item["spec"]["replicas"] and all(pod.ready for pod in mine)
-        reason = "NewReplicaSetAvailable" if done else "ReplicaSetUpdated"
-        item["status"] = {
-            "observedGeneration": item["metadata"]["generation"],
-            "replicas": len(mine),
-            "updatedReplicas": updated,
-            "conditions": [{"type": "Progressing", "status": "True", "reason": reason}],
-        }
+                deployments.report(item, self.all_pods)
 
     # --- what the operator calls ---
 
@@ -305,9 +249,9 @@ class World:
         if before and "status" in before:
             item["status"] = before["status"]
         if key[0] == "Deployment":
-            self._check_pods(item, before)
+            never.too_few_pods(self, item, before)
         if key == ("Service", NAME):
-            self._check_pointer(item)
+            never.clients_without_pods(self, item)
         self.objects[key] = item
         if key == ("ConfigMap", f"{NAME}-traffic"):
             self._spread()
@@ -315,15 +259,15 @@ class World:
     def _spread(self) -> None:
         plan = self.plan
         assert plan is not None
-        self._check_plan(plan)
+        never.share_without_pods(self, plan)
         for pod in self.all_pods.values():
             pod.pending.append((self.moment + self.lag, plan))
 
     async def delete(self, kind: str, _: str, name: str) -> None:
         self._write(f"delete {kind} {name}")
         gone = self.objects.pop((kind, name), None)
-        if kind == "Deployment" and gone and any(pod.ready for pod in self._mine(gone)):
-            raise Broken(f"{name} was deleted under ready pods")
+        if kind == "Deployment" and gone:
+            never.deleted_under_pods(self, gone)
 
     async def annotate_pod(self, _: str, name: str, key: str, value: str) -> None:
         self._write(f"annotate {name}")
@@ -341,39 +285,7 @@ class World:
         self._write(f"event {event['reason']}")
         self.events.append((event["reason"], event["message"]))
 
-    # --- what must never happen ---
-
-    def _followed(self) -> list[TrafficPlan]:
-        """What the pods that clients reach go by."""
-        return [pod.plan for pod in self.ready(self.pointer) if pod.plan is not None]
-
-    def _part(self, plan: TrafficPlan, revision: str) -> int:
-        if plan.canary is not None and plan.canary.revision == revision:
-            return plan.share
-        return 10_000 - plan.share if plan.stable.revision == revision else 0
-
-    def _check_plan(self, plan: TrafficPlan) -> None:
-        if plan.share and plan.canary and not self.ready(plan.canary.revision):
-            raise Broken(f"{plan.share} go to {plan.canary.revision}, which has no ready pod")
-
-    def _check_pods(self, item: dict[str, Any], before: dict[str, Any] | None) -> None:
-        wanted = item["spec"]["replicas"]
-        if before is None or wanted >= before["spec"]["replicas"] or not self.strict:
-            return
-        rollout = self.resource["spec"].get("rollout", {})
-        total = self.resource["spec"].get("replicas", 1)
-        must = total - rollout.get("maxUnavailable", 0)
-        revision = item["metadata"]["labels"][names.LABEL_REVISION]
-        for plan in self._followed():
-            due = must * self._part(plan, revision) / 10_000
-            if wanted < due - 0.1:  # a share is rounded
-                raise Broken(f"{revision} shrinks to {wanted} pods while {due} are needed")
-
-    def _check_pointer(self, item: dict[str, Any]) -> None:
-        revision = item["spec"]["selector"][names.LABEL_REVISION]
-        moved = self.pointer not in (None, revision)
-        if moved and not self.ready(revision) and self.resource["spec"].get("replicas", 1):
-            raise Broken(f"clients are sent to {revision}, which has no ready pod")
+    # --- what is left ---
 
     def end_state(self) -> dict[str, Any]:
         """What is left when nothing moves, without numbers that only count attempts."""

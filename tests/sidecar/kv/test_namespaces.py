@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from chiasm_sidecar.kv.namespaces import Registry, State, begins, prefixes
+from chiasm_contract.tiers import begins
+from chiasm_sidecar.kv.namespaces import Registry, State, prefixes
 
 from tests.sidecar.conftest import identity
 from tests.sidecar.kv.conftest import IDENTITY, NAMESPACE, SCOPE_FP, release
@@ -44,17 +45,18 @@ def test_namespaces_of_other_identities_drain_and_come_back() -> None:
 
 @pytest.mark.parametrize("prefix", prefixes(NAME))
 def test_a_retired_namespace_never_comes_back(prefix: str) -> None:
-    registry = Registry([prefix])
+    registry = Registry()
+    registry.retire(prefix)
     registry.admit(release().prefix)
     assert registry.state(NAME) is State.RETIRED
     assert not registry.open(NAME)
     assert registry.open(OTHER.name)
-    assert registry.retired() == (prefix,)
+    assert registry.ends() == {prefix: State.RETIRED}
     registry.swept(prefix)
     registry.admit(release().prefix)
     assert registry.state(NAME) is State.SWEPT
     assert not registry.open(NAME)
-    assert registry.retired() == ()
+    assert registry.ends() == {prefix: State.SWEPT}
     with pytest.raises(ValueError, match="not retired"):
         registry.swept(prefix)
     with pytest.raises(ValueError, match="not retired"):
@@ -63,6 +65,8 @@ def test_a_retired_namespace_never_comes_back(prefix: str) -> None:
 
 def test_what_one_prefix_has_swept_another_may_still_sweep() -> None:
     long, short = NAME, prefixes(NAME)[0]
-    registry = Registry([long, short])
+    registry = Registry()
+    registry.retire(long)
+    registry.retire(short)
     registry.swept(long)
     assert registry.state(NAME) is State.RETIRED

@@ -63,6 +63,33 @@ async def test_a_disk_that_another_process_used_is_used_when_it_is_free(
     assert lines.count("a tier cannot be used") == 1, "not once for each attempt"
 
 
+async def test_tiers_that_cannot_be_opened_are_told_together(
+    start_service: StartService, tmp_path: Path
+) -> None:
+    folder = tmp_path / "blocks"
+    folder.mkdir()
+    lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    peers = {"hosts": ["127.0.0.9"], "listen_host": "127.0.0.9", "port": 19210,
+             "secret_path": tmp_path / "secret"}  # fmt: skip
+    disk: dict[str, Any] = {"path": folder, "max_bytes": 2**20}
+    service = await start_service(disk=disk, peers=peers)
+
+    async def both() -> bool:
+        return len(service.lacking) == 2
+
+    await until(both)
+    for length in range(1, 6):  # each time in other words, so that all of it is told anew
+        (tmp_path / "secret").write_bytes(b"x" * length)
+
+        async def told(words: str = f"has {length} bytes") -> bool:
+            return any(words in each for each in service.lacking)
+
+        await until(told)
+        assert len(service.lacking) == 2, service.lacking
+    os.close(lock)
+
+
 async def test_peers_whose_secret_comes_later_share_then(
     start_service: StartService, tmp_path: Path
 ) -> None:

@@ -109,6 +109,62 @@ async def test_a_tier_that_fails_is_asked_again() -> None:
         assert await tier.get_many(NAMESPACE, keys(1)) == [None]
 
 
+class Shared(Told):
+    """Forgets its tombstones and fails sweeps when told, and counts who asks at once."""
+
+    def __init__(self) -> None:
+        super().__init__(Place.VALKEY)
+        self.num_failing = self.num_now = self.most_at_once = 0
+
+    def forget(self) -> None:
+        self._retired.clear()
+
+    async def retire(self, prefix: str) -> bool:
+        self.num_now += 1
+        self.most_at_once = max(self.most_at_once, self.num_now)
+        await asyncio.sleep(0)
+        self.num_now -= 1
+        return await super().retire(prefix)
+
+    async def sweep(self, prefix: str, max_records: int) -> int:
+        if self.num_failing:
+            self.num_failing -= 1
+            raise TierFailed("told so")
+        return await super().sweep(prefix, max_records)
+
+
+async def test_a_sweep_that_failed_after_a_lost_tombstone_is_done_later() -> None:
+    tier = Shared()
+    async with sweeping(tier) as (sweeper, registry):
+        await sweeper.begin()
+        sweeper.retire([PREFIX])
+        await until(swept(registry))
+        # As if a snapshot of before came back, in a moment of trouble.
+        tier.forget()
+        assert await tier.put(NAMESPACE, header(0), record(0)) is USE
+        tier.num_failing = 3
+
+        async def gone() -> bool:
+            return await tier.get_many(NAMESPACE, keys(1)) == [None]
+
+        await until(gone)
+        assert tier.num_failing == 0
+
+
+async def test_a_shared_tier_is_not_asked_for_all_tombstones_at_once() -> None:
+    tier = Shared()
+    prefixes = [f"{number:016x}" for number in range(256)]
+    async with sweeping(tier) as (sweeper, registry):
+        sweeper.retire(prefixes)
+        await sweeper.begin()
+
+        async def all_swept() -> bool:
+            return {registry.ends()[each] for each in prefixes} == {State.SWEPT}
+
+        await until(all_swept)
+    assert tier.most_at_once == 1
+
+
 async def test_a_cancellation_that_somebody_swallows_is_said_again() -> None:
     swallowed = []
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from chiasm_contract.block_record import RecordKind
+from chiasm_sidecar.kv.namespaces import State
 
 from tests.sidecar.conftest import until
 from tests.sidecar.kv.conftest import NAMESPACE, Service, TestWorker, key, record
@@ -58,7 +59,7 @@ def swept(service: Service) -> Callable[[], Awaitable[bool]]:
     """Whether nothing is left of what is retired."""
 
     async def nothing() -> bool:
-        return service.store.registry.retired() == ()
+        return State.RETIRED not in service.store.registry.ends().values()
 
     return nothing
 

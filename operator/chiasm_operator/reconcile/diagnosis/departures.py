@@ -24,12 +24,14 @@ def departed(pods: Sequence[Manifest], now: str) -> Iterator[Problem]:
         status = pod.get("status", {})
         if status.get("phase") == "Failed" and is_recent(_when(pod), now, RECOVERY_SECONDS):
             yield _failed(pod)
-        overdue = seconds_between(pod["metadata"].get("deletionTimestamp"), now)
-        if overdue is not None and overdue > OVERDUE_SECONDS:
+        due = pod["metadata"].get("deletionTimestamp")
+        overdue_seconds = seconds_between(due, now)
+        if overdue_seconds is not None and overdue_seconds > OVERDUE_SECONDS:
+            # Not for how long: a text that grows older would be a new status at each pass.
             yield Problem(
                 Reason.NODE_LOST,
-                f"{_place(pod)} should have ended {overdue:.0f} s ago, and its node does not say "
-                "that it has: bring the node back, or delete it (kubectl delete node).",
+                f"{_place(pod)} should have ended at {due}, and its node does not say that it "
+                "has: bring the node back, or delete it (kubectl delete node).",
             )
 
 

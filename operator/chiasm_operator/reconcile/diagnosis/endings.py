@@ -13,8 +13,8 @@ from chiasm_contract import names
 from chiasm_contract.conditions import Reason
 
 from chiasm_operator.reconcile.diagnosis.moments import is_recent, seconds_between
+from chiasm_operator.reconcile.observed import containers_of
 from chiasm_operator.reconcile.problems import Problem
-from chiasm_operator.render import Target
 from chiasm_operator.resource import Manifest
 
 # The kubelet forgets its back-off after a run of this length.
@@ -40,7 +40,7 @@ def unhealthy(events: Sequence[Manifest], container: str) -> Iterator[Manifest]:
             yield event
 
 
-def ended(target: Target, pod: Manifest, events: Sequence[Manifest], now: str) -> Iterator[Problem]:
+def ended(pod: Manifest, events: Sequence[Manifest], now: str) -> Iterator[Problem]:
     """Of each container that ended and is not up since, or not for long."""
     for item in container_statuses(pod):
         state = item.get("state", {})
@@ -51,7 +51,7 @@ def ended(target: Target, pod: Manifest, events: Sequence[Manifest], now: str) -
         probe = _killing_probe(item, last, events)
         backs_off = state.get("waiting", {}).get("reason") == "CrashLoopBackOff"
         if last.get("reason") == "OOMKilled":
-            yield _out_of_memory(target, pod, item)
+            yield _out_of_memory(pod, item)
         elif probe is not None:
             yield _probe_failed(pod, item, probe)
         elif last.get("exitCode", 0) != 0 or backs_off or is_up:
@@ -71,9 +71,11 @@ def _killing_probe(item: Manifest, last: Manifest, events: Sequence[Manifest]) -
         return None
     for event in unhealthy(events, item["name"]):
         text: str = event.get("message", "")
-        when = event.get("lastTimestamp") or ""
+        # Equal events are folded into one, whose last moment may be of the run after this.
+        latest = event.get("lastTimestamp") or ""
+        first = event.get("firstTimestamp") or latest
         began, finished = last.get("startedAt") or "", last.get("finishedAt") or ""
-        if text.startswith(_FATAL_PROBES) and began <= when <= finished:
+        if text.startswith(_FATAL_PROBES) and first <= finished and began <= latest:
             return text
     return None
 
@@ -86,13 +88,12 @@ def _times(item: Manifest) -> str:
     return f"was restarted {item.get('restartCount', 0)} times"
 
 
-def _out_of_memory(target: Target, pod: Manifest, item: Manifest) -> Problem:
-    resources = target.spec.resources
+def _out_of_memory(pod: Manifest, item: Manifest) -> Problem:
+    made = next((each for each in containers_of(pod) if each["name"] == item["name"]), {})
+    limit = made.get("resources", {}).get("limits", {}).get("memory")
     if item["name"] == names.SIDECAR_CONTAINER:
-        limit = resources.sidecar.limits.get("memory")
         field, less = "spec.resources.sidecar.limits.memory", "spec.tiers.host.maxBytes"
     else:
-        limit = resources.limits.get("memory")
         field, less = "spec.resources.limits.memory", "spec.engine.kvCacheBytes or maxMediaBytes"
     more = f"its limit of {limit} ({field})" if limit else "the memory that its node has"
     remedy = f"Raise the limit, or lower {less}." if limit else f"Set {field}, or lower {less}."

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
-from calendar import timegm
 
-_MOMENT = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:\.\d+)?Z")
+from chiasm_contract import instants
+
+_FRACTION = re.compile(r"\.\d+(?=Z$)")
 
 
 def _seconds(moment: str | None) -> int | None:
-    found = _MOMENT.fullmatch(moment or "")
-    return timegm(tuple(map(int, found.groups()))) if found else None
+    try:
+        return instants.to_seconds(_FRACTION.sub("", moment or ""))
+    except ValueError:
+        return None
 
 
 def seconds_between(earlier: str | None, later: str | None) -> float | None:

@@ -7,11 +7,13 @@ known among them is passed on as it is.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from chiasm_contract.conditions import Reason
 
 from chiasm_operator.reconcile.problems import Problem
 from chiasm_operator.render.autoscaler import SCALED_OBJECT
+from chiasm_operator.render.route import ROUTE
 
 _EXCEEDED = re.compile(r"exceeded quota: ([^,]+), (requested: .*)", re.DOTALL)
 _FAILED_QUOTA = re.compile(r"failed quota: ([^:]+): (.*)", re.DOTALL)
@@ -19,6 +21,22 @@ _DENIED = re.compile(r'admission webhook "([^"]+)" denied the request(.*)', re.D
 _NOT_CALLED = re.compile(r'failed calling webhook "([^"]+)"(.*)', re.DOTALL)
 _POLICY = re.compile(r"ValidatingAdmissionPolicy '([^']+)'(.*)", re.DOTALL)
 _NOT_FOUND = 404
+
+# What is missing where a cluster knows no such kind. Pods serve without, and the condition of the
+# route or of the autoscaler says it.
+NOT_INSTALLED: Mapping[str, Problem] = {
+    ROUTE: Problem(
+        Reason.GATEWAY_API_NOT_INSTALLED,
+        "spec.gateway needs the Gateway API, and the cluster knows no HTTPRoute "
+        "(gateway.networking.k8s.io/v1); install its CRDs and a controller, or leave spec.gateway "
+        "out.",
+    ),
+    SCALED_OBJECT: Problem(
+        Reason.KEDA_NOT_INSTALLED,
+        "spec.autoscaling.keda needs KEDA, and the cluster knows no ScaledObject "
+        "(keda.sh/v1alpha1); install KEDA or use spec.autoscaling.hpa.",
+    ),
+}
 
 
 def _sentence(text: str) -> str:
@@ -70,12 +88,8 @@ def child(kind: str, name: str, status: int, text: str) -> Problem:
     """Why a child could not be applied."""
     if quota := _quota(text):
         return Problem(quota.reason, f"{kind} {name!r}: {quota.message}")
-    if kind == SCALED_OBJECT and status == _NOT_FOUND:
-        return Problem(
-            Reason.KEDA_NOT_INSTALLED,
-            "spec.autoscaling.keda needs KEDA, and the cluster knows no ScaledObject "
-            "(keda.sh/v1alpha1); install KEDA or use spec.autoscaling.hpa.",
-        )
+    if status == _NOT_FOUND and kind in NOT_INSTALLED:
+        return NOT_INSTALLED[kind]
     if "field is immutable" in text:
         return Problem(
             Reason.IMMUTABLE_FIELD,

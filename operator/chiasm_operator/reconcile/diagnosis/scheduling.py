@@ -15,10 +15,11 @@ from chiasm_contract.conditions import Reason
 
 from chiasm_operator.reconcile.problems import Problem
 from chiasm_operator.render import Target
-from chiasm_operator.render.placement import gpu_resource
 from chiasm_operator.resource import Manifest
 
 _MISSING_CLAIM = re.compile(r'persistentvolumeclaim "([^"]+)" not found')
+# Only what devices are counted by has a domain in its name.
+_DEVICE = re.compile(r"Insufficient (\S+/[^\s,.]+)")
 
 
 @dataclass(frozen=True)
@@ -77,21 +78,21 @@ _CORDONED = _Cause(
 )
 
 
-def _gpu(target: Target) -> Iterator[_Cause]:
-    resource = gpu_resource(target)
-    if resource:
+def _gpu(pod: Manifest, seen: str) -> Iterator[_Cause]:
+    """Of the pod's one device, counted or claimed."""
+    if short := _DEVICE.search(seen):
         yield _Cause(
-            re.compile(re.escape(f"Insufficient {resource}")),
+            _DEVICE,
             Reason.INSUFFICIENT_GPU,
-            f"No node has a free {resource}: add GPU nodes or free one, lower spec.replicas, or "
+            f"No node has a free {short[1]}: add GPU nodes or free one, lower spec.replicas, or "
             "see whether the device plugin runs there (kubectl describe node, Allocatable).",
         )
-    claim = target.spec.resources.device.claim_template_name
-    if claim:
+    for claim in pod["spec"].get("resourceClaims", ()):
         yield _Cause(
             re.compile("cannot allocate all claims"),
             Reason.INSUFFICIENT_GPU,
-            f"No node has a free device as ResourceClaimTemplate {claim!r} asks: free one, add "
+            "No node has a free device as ResourceClaimTemplate "
+            f"{claim.get('resourceClaimTemplateName', '?')!r} asks: free one, add "
             "nodes, or see whether the DRA driver runs there (kubectl get resourceslices).",
         )
 
@@ -115,7 +116,7 @@ def _problem(target: Target, pod: Manifest, text: str) -> Problem:
     order = (
         _CLAIM,
         _VOLUME_ELSEWHERE,
-        *_gpu(target),
+        *_gpu(pod, seen),
         _AMOUNT,
         _SPREAD,
         _MISMATCH,

@@ -6,7 +6,6 @@ means.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 
 from chiasm_sidecar.kv.peers import wire
@@ -36,7 +35,6 @@ class Peer:
         self.breaker = Breaker()
         self.is_self = False
         self._own_name = transport.name
-        self._timeout_seconds = timeout_seconds
         self._max_read_bytes = max_read_bytes
         self._line = Line(address, port, read_secret, transport, self._met, timeout_seconds)
         self._reads = transport.reads(self._line)
@@ -87,8 +85,7 @@ class Peer:
         for start in range(0, len(places), at_once):
             part = places[start : start + at_once]
             try:
-                async with asyncio.timeout(self._timeout_seconds):
-                    records += await self._reads.read(part, stride)
+                records += await self._reads.read(part, stride)
             except _FAULTS as error:
                 raise _failed(error) from error
         return records

@@ -37,7 +37,7 @@ class Line:
         self._read_secret = read_secret
         self._door = door
         self._met = met
-        self._timeout_seconds = timeout_seconds
+        self.timeout_seconds = timeout_seconds
         self._turn = asyncio.Lock()
         self._writer: asyncio.StreamWriter | None = None
         self._admitted = False
@@ -51,9 +51,11 @@ class Line:
     async def speaking(self) -> AsyncIterator[None]:
         """The block's turn to say something, connected; only who has it may.
 
+        Its time begins with its turn: that others ask as well is no fault of who answers.
+
         Raises: OSError, EOFError, ValueError, TierFailed; TimeoutError with its time over.
         """
-        async with asyncio.timeout(self._timeout_seconds), self._turn:
+        async with self._turn, asyncio.timeout(self.timeout_seconds):
             try:
                 if self._writer is None:
                     await self._connect()

@@ -28,9 +28,10 @@ from chiasm_contract.block_guard import Outcome, Verdict
 from chiasm_contract.block_record import Header, record_bytes
 from chiasm_contract.block_wire import Tier as TierName
 from chiasm_contract.tiers import PeerTier as PeerSettings
+from chiasm_contract.tiers import begins
 
 from chiasm_sidecar.kv.meters import Meters
-from chiasm_sidecar.kv.namespaces import Namespace, begins
+from chiasm_sidecar.kv.namespaces import Namespace
 from chiasm_sidecar.kv.peers import wire
 from chiasm_sidecar.kv.peers.asking import Peer
 from chiasm_sidecar.kv.peers.base import Transport

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from chiasm_sidecar.kv.namespaces import Namespace, begins
+from chiasm_contract.tiers import begins
+
+from chiasm_sidecar.kv.namespaces import Namespace
 from chiasm_sidecar.kv.tiers.ledger import Ledger
 
 

@@ -33,8 +33,7 @@ from chiasm_contract.block_record import (
     parse_header,
     record_bytes,
 )
-
-from chiasm_sidecar.kv.namespaces import begins
+from chiasm_contract.tiers import begins
 
 _NAMESPACE = re.compile(r"[0-9a-f]{16}-[0-9a-f]{16}-[0-9a-f]{16}")
 _KEY = re.compile(r"[0-9a-f]{64}")

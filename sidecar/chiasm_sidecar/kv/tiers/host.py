@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from chiasm_contract.block_guard import USE, Outcome, Verdict, judge_rewrite
 from chiasm_contract.block_record import Header, parse_header
 from chiasm_contract.block_wire import Tier as Place
+from chiasm_contract.tiers import begins
 
-from chiasm_sidecar.kv.namespaces import Namespace, begins
+from chiasm_sidecar.kv.namespaces import Namespace
 from chiasm_sidecar.kv.tiers.bounded import Bounded
 
 # Python's own bytes around each record: object, key, entries of dicts and heaps.

@@ -16,6 +16,7 @@ credentials, and none of its words carry them.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,7 @@ OVERHEAD_BYTES = 768
 # How many records go for one at most; after a bound was lowered the next writes go on.
 _MAX_GONE = 64
 
+_SCAN_PAUSE_SECONDS = 0.01
 _FAULTS = (RedisError, OSError, EOFError)  # OSError: time-outs and what TLS says too
 
 
@@ -168,6 +170,8 @@ class ValkeyTier:
                 if num_removed or start == 0:
                     return num_removed
                 start = 0  # what was added behind us before the tombstone stood
+            # Others share the server, and most of what is looked through is theirs.
+            await asyncio.sleep(_SCAN_PAUSE_SECONDS)
         self._cursors[prefix] = cursor
         return num_removed
 

@@ -116,11 +116,11 @@ class NixlReads:
     async def read(self, places: Sequence[Place], slot_bytes: int) -> list[bytes | None]:
         """The records in slots.
 
-        Raises: TierFailed.
+        Raises: TierFailed; TimeoutError when the read itself takes too long.
         """
         try:
             return await self._read(places, slot_bytes)
-        except (TierFailed, asyncio.CancelledError):
+        except (TierFailed, TimeoutError, asyncio.CancelledError):
             self._line.close()  # whoever answers there next may be another agent
             raise
 
@@ -133,8 +133,9 @@ class NixlReads:
         self._under_way.add(ended)
         ended.add_done_callback(self._under_way.discard)
         try:
-            await asyncio.shield(ended)
-        except asyncio.CancelledError:
+            async with asyncio.timeout(self._line.timeout_seconds):
+                await asyncio.shield(ended)
+        except (TimeoutError, asyncio.CancelledError):
             self._num_late += 1
             ended.add_done_callback(lambda task: self._came_late(task, berth))
             raise
