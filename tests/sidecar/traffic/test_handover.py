@@ -85,15 +85,18 @@ async def test_which_answers_are_taken(status: int, is_last: bool) -> None:
         assert len(seen) == 1
 
 
-async def begin_an_answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    await reader.readuntil(b"\r\n\r\n")
-    writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n")
-    await reader.read()
-    writer.close()
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="the options have other names elsewhere")
 async def test_a_node_that_vanishes_is_noticed() -> None:
+    ended = asyncio.Event()
+
+    async def begin_an_answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n")
+        await reader.read()
+        writer.close()
+        await writer.wait_closed()
+        ended.set()
+
     server = await asyncio.start_server(begin_an_answer, "127.0.0.1", 0)
     host, port = server.sockets[0].getsockname()
     place = Place("v1-canary", f"{host}:{port}")
@@ -113,3 +116,5 @@ async def test_a_node_that_vanishes_is_noticed() -> None:
             (socket.TCP_KEEPCNT, 3),
         ):
             assert made.getsockopt(socket.IPPROTO_TCP, option) == value
+    async with asyncio.timeout(20):
+        await ended.wait()

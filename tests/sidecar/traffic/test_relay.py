@@ -24,6 +24,8 @@ HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding
 async def canary_without_a_last_chunk(breaks: bool) -> AsyncIterator[Version]:
     """Sends a whole answer, but never says that nothing follows."""
 
+    ended = asyncio.Event()
+
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(HEAD + f"{len(ANSWER):x}\r\n".encode() + ANSWER + b"\r\n")
@@ -31,11 +33,15 @@ async def canary_without_a_last_chunk(breaks: bool) -> AsyncIterator[Version]:
         if not breaks:
             await reader.read()
         writer.close()
+        await writer.wait_closed()
+        ended.set()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     async with server:
         host, port = server.sockets[0].getsockname()
         yield Version(revision=CANARY, address=f"{host}:{port}")
+        async with asyncio.timeout(20):
+            await ended.wait()
 
 
 @pytest.mark.parametrize("breaks", [True, False])
