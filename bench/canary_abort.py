@@ -13,8 +13,6 @@ For each fault:
 - `seconds_to_zero`: from the moment at which the decision to take it back is in the status, to the
   moment at which the sidecar of every pod that clients reach follows a plan without the canary's
   share. `by_hand`: from the start of the kubectl command that annotates.
-  Without `minAgreementPercent` in the API nothing compares answers word by word, and wrong ones of
-  the same length and pace are not found: `not_found` says so.
 - `requests_lost`: answers other than 200, or not whole. `streams_cut`: streams that ended behind
   their first bytes; nobody can take those back.
 - `stable_untouched`: the same pods of the stable revision, none restarted, and they answer on.
@@ -40,7 +38,6 @@ from canaries.asking import Client, Counted
 from canaries.watching import Watch, watching
 from chiasm_cluster.settings import Settings
 from chiasm_contract import names
-from chiasm_contract.api.rollout import Analysis
 from chiasm_tour import tour
 from chiasm_tour.clusters import IMAGES, LocalCluster
 from reporting import publish
@@ -53,7 +50,6 @@ FAULTS = (
 )  # fmt: skip
 # Only a comparison sees these.
 BY_VERDICT = (Fault.SLOW, Fault.WRONG)
-AGREEMENT = "min_agreement_percent"
 _LATER_SECONDS = 5  # asked on behind the abort: the stable side goes on
 
 
@@ -102,9 +98,9 @@ class StandInCluster(LocalCluster):
 
 def manifest(fault: Fault, *, steps: bool) -> dict[str, Any]:
     """The resource; without steps for its first revision."""
-    analysis: dict[str, Any] = {"intervalSeconds": 2, "minSamples": 20, "failureLimit": 1}
-    if AGREEMENT in Analysis.model_fields:
-        analysis["minAgreementPercent"] = 95
+    analysis = {
+        "intervalSeconds": 2, "minSamples": 20, "failureLimit": 1, "minAgreementPercent": 95,
+    }  # fmt: skip
     little = {"requests": {"cpu": "100m", "memory": "64Mi"}}
     rollout = {
         "analysis": analysis,

@@ -59,7 +59,7 @@ def _walk(path: str, node: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]
 
 def _row(path: str, node: dict[str, Any], needed: bool) -> str:
     default = "required" if needed else _default(node)
-    meaning = node.get("description", "").replace("|", "\\|")
+    meaning = " ".join(node.get("description", "").split()).replace("|", "\\|")
     return f"| `{path}` | {_type(node)} | {default} | {meaning} |"
 
 
@@ -74,8 +74,8 @@ def _type(node: dict[str, Any]) -> str:
     if "additionalProperties" in node:
         return f"map of {_type(node['additionalProperties'])}"
     low, high = node.get("minimum"), node.get("maximum")
-    if kind == "integer" and low is not None:
-        return f"integer, {low} to {high}" if high is not None else f"integer, from {low}"
+    if kind in {"integer", "number"} and low is not None:
+        return f"{kind}, {low} to {high}" if high is not None else f"{kind}, from {low}"
     return kind
 
 

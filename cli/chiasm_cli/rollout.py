@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
+from uuid import uuid4
 
 import typer
 from chiasm_contract import names
@@ -82,7 +83,9 @@ def _act(name: str, verb: str, cluster: Kubectl) -> None:
             f"{name} has no rollout under way that could be told to {verb}; see: "
             f"chiasm rollout status {name}"
         )
-    cluster.annotate(RESOURCES, name, names.ANNOTATION_ROLLOUT_ACTION, f"{verb}:{canary}")
+    # Another value each time: what was done once is not done again.
+    value = f"{verb}:{canary}:{uuid4().hex[:8]}"
+    cluster.annotate(RESOURCES, name, names.ANNOTATION_ROLLOUT_ACTION, value)
     print(f"{name}: {verb} for revision {canary}.")
 
 

@@ -1,4 +1,4 @@
-"""Every name that more than one part writes or reads: API group, labels, ports, paths."""
+"""Every name that more than one part writes or reads: API group, labels, addresses, paths."""
 
 GROUP = "chiasm.dev"
 VERSION = "v1alpha1"
@@ -68,3 +68,8 @@ ROUTE_HEADER = "x-chiasm-route"
 ROUTED_BY_GATEWAY = "gateway"
 # Names a conversation in requests; answers carry it back with the revision that it is pinned to.
 CONVERSATION_HEADER = "x-chiasm-conversation"
+
+
+def host_port(host: str, port: int) -> str:
+    """An address of either version of IP, or a name, with its port."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

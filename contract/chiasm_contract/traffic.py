@@ -106,7 +106,8 @@ class Counts(_Message):
     answers: int = 0  # that ended well
     output_tokens: int = 0  # of those answers
     output_tokens_squared: int = 0  # sum of squares of each answer's length
-    shadowed: int = 0  # asked of both
+    shadowed: int = 0  # answered by both
+    shadow_errors: int = 0  # answered by stable, and asked here in vain
     agreed: int = 0  # of the shadowed: same text
 
 

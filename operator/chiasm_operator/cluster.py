@@ -65,8 +65,8 @@ AUTOSCALER_KINDS = (
     Kind("HorizontalPodAutoscaler", "autoscaling/v2", "horizontalpodautoscalers"),
     Kind("ScaledObject", "keda.sh/v1alpha1", "scaledobjects", optional=True),
 )
-# Not watched either: what a Gateway says of it is read with the rest, and soon as long as somebody
-# waits for it.
+# Not watched either: what a Gateway says of it is read with the rest, soon when somebody begins to
+# wait for it, and ever less often.
 ROUTE = Kind("HTTPRoute", "gateway.networking.k8s.io/v1", "httproutes", optional=True)
 UNWATCHED_KINDS = (*AUTOSCALER_KINDS, ROUTE)
 # Of the others there is always one, and it goes with its owner.

@@ -20,7 +20,7 @@ from chiasm_operator.reconcile import children, status
 from chiasm_operator.reconcile.diagnosis import refusals as why_refused
 from chiasm_operator.reconcile.observed import Observed, is_active, key_of, pods_of
 from chiasm_operator.reconcile.pods import needs_events
-from chiasm_operator.reconcile.problems import Problem
+from chiasm_operator.reconcile.problems import Event, Problem
 from chiasm_operator.reconcile.rollout import Asked, Decision, decide, look
 from chiasm_operator.render import Target
 from chiasm_operator.render.revision import record_of
@@ -78,16 +78,18 @@ class Pass:
             return Rest(said.settled)
         now = self.now()
         observed = await self._observe(target)
+        seen = look(target, observed)
         decision = decide(
-            Asked.of(target), look(target, observed), partial(address, target),
-            instants.to_seconds(now),
-        )  # fmt: skip
+            Asked.of(target), seen, partial(address, target), instants.to_seconds(now)
+        )
         wanted = children.desired(target, fresh, observed, decision)
         observed = await self._with_what_is_in_the_way(resource, observed, wanted)
         plan = children.plan(target, wanted, observed, decision)
         refusals, plan_stands = await self._act(target, plan)
-        if plan_stands:
+        if plan_stands and children.writes_traffic(target, plan, decision):
             await self._hurry(observed, resource.namespace, decision)
+        else:
+            decision = decision.unwritten(seen)
         said = status.outcome(target, observed, decision, plan, refusals, now)
         await self._say(resource, said)
         due = decision.wake_at
@@ -166,7 +168,7 @@ class Pass:
             )
 
 
-def event_manifest(resource: Resource, event: status.Event, now: str) -> Manifest:
+def event_manifest(resource: Resource, event: Event, now: str) -> Manifest:
     """A core/v1 Event about `resource`."""
     return {
         "apiVersion": "v1",

@@ -39,9 +39,9 @@ class PodStates:
         }
 
     async def _ask(self, address: str) -> PodState | None:
-        host = f"[{address}]" if ":" in address else address
+        host = names.host_port(address, self._port)
         try:
-            async with self._session.get(f"http://{host}:{self._port}/state") as response:
+            async with self._session.get(f"http://{host}/state") as response:
                 return PodState.model_validate_json(await _body(response))
         except (aiohttp.ClientError, TimeoutError, ValueError):
             return None

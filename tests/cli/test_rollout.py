@@ -114,10 +114,20 @@ def test_history(fake_kubectl: Path) -> None:
 def test_an_action_names_its_revision(verb: str, fake_kubectl: Path) -> None:
     ended = chiasm("rollout", verb, "reader")
     assert ended.returncode == 0, ended.stderr
-    assert asked(fake_kubectl)[-1] == [
-        "annotate", "multimodalinferences.chiasm.dev", "reader",
-        f"chiasm.dev/rollout-action={verb}:v1-b", "--overwrite",
+    *before, annotation, last = asked(fake_kubectl)[-1]
+    assert [*before, last] == [
+        "annotate", "multimodalinferences.chiasm.dev", "reader", "--overwrite",
     ]  # fmt: skip
+    key, _, value = annotation.partition("=")
+    assert key == "chiasm.dev/rollout-action"
+    assert value.startswith(f"{verb}:v1-b:")
+
+
+def test_the_same_action_is_another_one_when_it_is_asked_again(fake_kubectl: Path) -> None:
+    for _ in range(2):
+        assert chiasm("rollout", "resume", "reader").returncode == 0
+    values = [arguments[-2] for arguments in asked(fake_kubectl) if arguments[0] == "annotate"]
+    assert len(set(values)) == 2
 
 
 def test_undo_writes_what_serves(fake_kubectl: Path) -> None:

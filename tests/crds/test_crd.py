@@ -43,6 +43,15 @@ def test_every_field_is_described() -> None:
     assert not silent
 
 
+def test_a_field_of_the_reference_is_a_row() -> None:
+    """A description of two paragraphs ended the table."""
+    lines = (ROOT / "docs" / "reference" / "crd.md").read_text().splitlines()
+    rows = [line for line in lines if line.startswith("| `")]
+    assert [row for row in rows if not row.endswith(" |")] == []
+    (bounded,) = (row for row in rows if "maxFirstTokenRatio" in row)
+    assert "number, 1 to 1000" in bounded
+
+
 def test_the_schema_is_structural() -> None:
     for path, node in ALL:
         assert "$ref" not in node, path

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from chiasm_contract import names
 from chiasm_contract.messages import PodState
 from chiasm_operator.podstate import PodStates
 
@@ -108,3 +109,10 @@ async def test_an_unreachable_pod_does_not_hide_the_others(
     app_port = await serve(handler)
     found = await ask(app_port, pod("quick", "127.0.0.1"), pod("gone", "127.0.0.3"))
     assert found == {"quick": state}
+
+
+@pytest.mark.parametrize(
+    ("host", "written"), [("10.0.0.1", "10.0.0.1:9"), ("fd00::1", "[fd00::1]:9")]
+)
+def test_an_address_of_either_version_has_its_port(host: str, written: str) -> None:
+    assert names.host_port(host, 9) == written

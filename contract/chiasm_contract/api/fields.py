@@ -6,6 +6,7 @@ sees when the API server refuses a manifest.
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any
 
 from pydantic import (
@@ -78,14 +79,28 @@ DnsName = Annotated[
 # The name of an entry of a Secret's data.
 SecretEntryName = Annotated[str, StringConstraints(max_length=253, pattern=r"^[-._a-zA-Z0-9]+$")]
 
+_PERCENT = r"^(0|[1-9][0-9]?|100)%$"
+
+
+def _counted(value: int | str) -> int | str:
+    if isinstance(value, int):
+        if value < 0:
+            raise ValueError(f"{value} is negative; allowed are 0 and more, and shares such as 25%")
+    elif not re.fullmatch(_PERCENT, value):
+        raise ValueError(f"{value!r} is no share; allowed are 0% to 100% and whole numbers")
+    return value
+
+
 IntOrPercent = Annotated[
     int | str,
+    AfterValidator(_counted),
     WithJsonSchema(
         {
             "anyOf": [{"type": "integer"}, {"type": "string"}],
             "x-kubernetes-int-or-string": True,
-            "pattern": r"^(0|[1-9][0-9]?|100)%$",
+            "pattern": _PERCENT,
             "maxLength": 4,
+            **rules(rule("!string(self).startsWith('-')", "must not be negative")),
         }
     ),
 ]

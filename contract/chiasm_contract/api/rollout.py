@@ -135,12 +135,16 @@ class RollbackWindow(ApiModel):
     revisions: int = Field(default=1, ge=1, le=10, description="How many former revisions.")
     seconds: int = Field(default=600, ge=1, le=604_800, description="How long each is kept.")
     replicas: IntOrPercent = Field(
-        default="100%", description="Pods of each; a number or a share of spec.replicas."
+        default="100%",
+        description="Pods of each; a number or a share of spec.replicas, which is the most.",
     )
 
 
 class Analysis(ApiModel):
-    """How both revisions are compared; the numbers are the sidecars' exact counters."""
+    """How both revisions are compared; the numbers are the sidecars' exact counters.
+
+    A limit that is passed is a fault only where chance does not explain it.
+    """
 
     interval_seconds: int = Field(
         default=30, ge=1, le=86_400, description="Time between two looks."
@@ -149,7 +153,10 @@ class Analysis(ApiModel):
         default=50, ge=1, le=1_000_000, description="Requests of each revision for a verdict."
     )
     failure_limit: int = Field(
-        default=2, ge=0, le=100, description="Looks that may find a fault before the abort."
+        default=2,
+        ge=0,
+        le=100,
+        description="Looks in a row that may find a fault before the abort.",
     )
     on_no_data: Literal["hold", "fail", "skip"] = Field(
         default="hold",
@@ -161,6 +168,44 @@ class Analysis(ApiModel):
         ge=1,
         le=604_800,
         description="After this long without enough data hold becomes a pause for a person.",
+    )
+    max_error_increase_percent: float = Field(
+        default=1,
+        ge=0,
+        le=100,
+        description="Per cent of requests by which the new revision's may fail more often.",
+    )
+    max_first_token_ratio: float = Field(
+        default=1.5,
+        ge=1,
+        le=1000,
+        description="Median time to the first token, new to old, that is no fault.",
+    )
+    max_inter_token_ratio: float = Field(
+        default=1.5,
+        ge=1,
+        le=1000,
+        description="Median time between two tokens, new to old, that is no fault.",
+    )
+    max_output_length_change_percent: float = Field(
+        default=50,
+        ge=0,
+        le=1_000_000,
+        description="By how much answers may be longer or shorter in the mean.",
+    )
+    max_guard_reject_increase: float = Field(
+        default=0.1,
+        ge=0,
+        le=1_000_000,
+        description="Blocks for each request that the guard may refuse beyond those of the old "
+        "revision.",
+    )
+    min_agreement_percent: float | None = Field(
+        default=None,
+        ge=1,
+        le=100,
+        description="Of the answers that a mirror step compares, how many must be the same word "
+        "for word; absent compares none, and a mirror alone never passes.",
     )
 
 

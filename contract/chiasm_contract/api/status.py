@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
+from chiasm_contract import instants
 from chiasm_contract.api.fields import ApiModel
+from chiasm_contract.weights import parse_weight
 
 
 class StatusCondition(ApiModel):
@@ -48,14 +50,25 @@ class LastAction(ApiModel):
     revision: str = Field(description="The revision that it was read for.")
 
 
+def _instant(text: str) -> str:
+    instants.to_seconds(text)
+    return text
+
+
+def _weight(text: str) -> str:
+    parse_weight(text)
+    return text
+
+
+# Checked, for anybody may edit what is read again: what cannot be read must not be half believed.
+Instant = Annotated[str, AfterValidator(_instant), Field(json_schema_extra={"format": "date-time"})]
+
+
 class LeavingRevision(ApiModel):
     """A revision without traffic whose pods still stand."""
 
     revision: str = Field(description="Which.")
-    until: str = Field(
-        description="Its pods go at this time at the latest.",
-        json_schema_extra={"format": "date-time"},
-    )
+    until: Instant = Field(description="Its pods go at this time at the latest.")
     why: Literal["drain", "warm", "aborted"] = Field(
         description="drain: until its last answer ended; warm: kept for a way back."
     )
@@ -71,23 +84,21 @@ class StatusRollout(ApiModel):
     )
     weight: str = Field(default="0", description="Per cent of new conversations for the canary.")
     epoch: int = Field(default=0, description="Number of the traffic plan.")
-    current_step: int = Field(default=0, description="Steps of spec.rollout.steps that are done.")
-    step_began: str | None = Field(
-        default=None,
-        description="Since when the present step runs.",
-        json_schema_extra={"format": "date-time"},
+    current_step: int = Field(
+        default=0, ge=0, description="Steps of spec.rollout.steps that are done."
     )
-    step_deadline: str | None = Field(
-        default=None,
-        description="When the present step or look ends.",
-        json_schema_extra={"format": "date-time"},
+    step_began: Instant | None = Field(
+        default=None, description="Since when the present step runs."
     )
-    next_look: str | None = Field(
-        default=None,
-        description="When both revisions are compared next.",
-        json_schema_extra={"format": "date-time"},
+    step_deadline: Instant | None = Field(
+        default=None, description="When the present step or look ends."
     )
-    failed_looks: int = Field(default=0, description="Looks that found a fault, in this step.")
+    next_look: Instant | None = Field(
+        default=None, description="When both revisions are compared next."
+    )
+    failed_looks: int = Field(
+        default=0, description="Looks in a row that found a fault, in this step."
+    )
     inconclusive: bool = Field(
         default=False, description="The comparison had too little to compare; a person decides."
     )
@@ -95,7 +106,7 @@ class StatusRollout(ApiModel):
         default=True, description="Pods are replaced as they become ready, without steps."
     )
     paused: bool = Field(default=False, description="Held by rollout-action: pause.")
-    manual_weight: str | None = Field(
+    manual_weight: Annotated[str, AfterValidator(_weight)] | None = Field(
         default=None, description="The weight that the annotation gave for this canary."
     )
     manual_latched: bool = Field(

@@ -45,10 +45,13 @@ def desired(
     Revisions come before the plan that names them, the plan before the Service that follows it.
     """
     known = kept(target, fresh, observed)
-    wanted = [*render.shared(target, specs(target, known, decision.replicas))]
-    for revision, replicas in decision.replicas.items():
+    # One that only a plan names which somebody edited has nothing that it could be made from.
+    standing = {name: pods for name, pods in decision.replicas.items() if name in known}
+    wanted = [*render.shared(target, specs(target, known, standing))]
+    for revision, replicas in standing.items():
         item = known[revision]
-        restarted = restarted_at(target, revision, observed)
+        present = revision in (decision.stable, target.revision)
+        restarted = restarted_at(target, revision, observed, present=present)
         wanted += render.of_revision(target, item.record, item.number, replicas, restarted)
     wanted.append(traffic.render(target, decision.plan, decision.rollout))
     routed = route.render(target, decision.plan)
@@ -139,3 +142,10 @@ def plan(
         and _prunable(live, target, observed, decision)
     )
     return ChildPlan(tuple(apply), delete, tuple(problems), tuple(waiting))
+
+
+def writes_traffic(target: Target, plan: ChildPlan, decision: Decision) -> bool:
+    """Whether the traffic plan is as decided behind `plan`: nothing else has or keeps its name."""
+    key = ("ConfigMap", target.traffic_name)
+    renewed = key in map(key_of, plan.apply)
+    return renewed or not (decision.renewed or key in plan.waiting)

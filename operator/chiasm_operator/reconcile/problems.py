@@ -1,4 +1,4 @@
-"""Something that keeps a resource from being as it should be."""
+"""What is said of a resource beside its conditions: what is wrong, and what happened."""
 
 from __future__ import annotations
 
@@ -18,3 +18,12 @@ class Problem:
     reason: Reason
     message: str
     serves: bool = False
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something to tell once; `warning` when a person should look."""
+
+    reason: Reason
+    message: str
+    warning: bool = False

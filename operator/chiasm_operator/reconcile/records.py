@@ -67,10 +67,14 @@ def specs(target: Target, known: Mapping[str, Kept], standing: Collection[str]) 
     return tuple(found)
 
 
-def restarted_at(target: Target, revision: str, observed: Observed) -> str | None:
-    """When its pods were last to be restarted. An annotation that is gone restarts nothing."""
+def restarted_at(target: Target, revision: str, observed: Observed, *, present: bool) -> str | None:
+    """When its pods were last to be restarted.
+
+    An annotation that is gone restarts nothing, nor does one that is there a revision that is not
+    `present`: whose pods only end their answers, or wait for a way back.
+    """
     asked = target.resource.annotations.get(names.ANNOTATION_RESTARTED_AT)
-    if asked is not None:
+    if asked is not None and present:
         return asked
     live = observed.child("Deployment", target.revision_name(revision)) or {}
     template = live.get("spec", {}).get("template", {})

@@ -31,7 +31,7 @@ from chiasm_operator.reconcile.observed import (
     revision_of,
 )
 from chiasm_operator.reconcile.pods import diagnose, lacking
-from chiasm_operator.reconcile.problems import Problem
+from chiasm_operator.reconcile.problems import Event, Problem
 from chiasm_operator.reconcile.rollout import Asked, Decision, said
 from chiasm_operator.render import Target
 from chiasm_operator.render.autoscaler import HPA, SCALED_OBJECT
@@ -40,15 +40,6 @@ from chiasm_operator.render.service import url
 from chiasm_operator.resource import Resource
 
 _ANNOUNCED = {Reason.ALL_REPLICAS_READY, Reason.IDENTITY_CONFIRMED, Reason.SCALED_TO_ZERO}
-
-
-@dataclass(frozen=True)
-class Event:
-    """Something to tell once."""
-
-    warning: bool
-    reason: Reason
-    message: str
 
 
 @dataclass(frozen=True)
@@ -220,9 +211,9 @@ def _events(previous: Sequence[Condition], current: Sequence[Condition]) -> tupl
             or failed
             or (stopped and previous and reason is Reason.NO_READY_PODS)
         ):
-            events[reason] = Event(True, reason, condition.message)
+            events[reason] = Event(reason, condition.message, warning=True)
         elif reason in _ANNOUNCED or (started and condition.type == ConditionType.PROGRESSING):
-            events.setdefault(reason, Event(False, reason, condition.message))
+            events.setdefault(reason, Event(reason, condition.message))
     return tuple(events.values())
 
 
@@ -280,7 +271,7 @@ def outcome(
     changes = said.told(resource.status.get("rollout"), asked, decision)
     events = (
         *_events(resource.conditions, conditions),
-        *(Event(item.warning, item.reason, item.message) for item in changes),
+        *changes,
     )
     calm = complete and not in_the_way and synced.status is Truth.TRUE
     settled = calm and counts.ready_updated == counts.desired

@@ -78,7 +78,7 @@ def of_revision(
 
 
 def children(target: Target) -> tuple[Manifest, ...]:
-    """Every child of a resource whose spec never changed.
+    """Every child of a resource whose spec never changed, but the ConfigMap of the traffic plan.
 
     Raises: InvalidSpec when the spec holds a value that no part would accept.
     """

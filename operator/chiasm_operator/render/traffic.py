@@ -34,15 +34,9 @@ def whole(target: Target) -> TrafficPlan:
 _TOLD = {"state", "message", "weight", "epoch"}
 
 
-def _file(content: BaseModel) -> str:
-    dumped = content.model_dump(
-        mode="json", by_alias=True, exclude_none=True, exclude=_told(content)
-    )
+def _file(content: BaseModel, without: set[str] | None = None) -> str:
+    dumped = content.model_dump(mode="json", by_alias=True, exclude_none=True, exclude=without)
     return json.dumps(dumped, indent=2, sort_keys=True) + "\n"
-
-
-def _told(content: BaseModel) -> set[str]:
-    return _TOLD if isinstance(content, StatusRollout) else set()
 
 
 def render(target: Target, plan: TrafficPlan, rollout: StatusRollout) -> dict[str, Any]:
@@ -51,5 +45,5 @@ def render(target: Target, plan: TrafficPlan, rollout: StatusRollout) -> dict[st
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": target.metadata(target.traffic_name),
-        "data": {names.TRAFFIC_KEY: _file(plan), ROLLOUT_KEY: _file(rollout)},
+        "data": {names.TRAFFIC_KEY: _file(plan), ROLLOUT_KEY: _file(rollout, without=_TOLD)},
     }

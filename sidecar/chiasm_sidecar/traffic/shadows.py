@@ -83,18 +83,18 @@ class Shadows:
             async with asyncio.timeout(self._timeout_seconds):
                 observed = await self._answer(shadow)
         except (ChiasmError, TimeoutError):
-            self._count(shadow.modality, "failed")
+            self._failed(shadow)
             return
         except Exception as error:
             # What a client asked might be in its words.
             fields = {"error": type(error).__name__}
             log.error("a shadowed request failed", extra={"fields": fields})
-            self._count(shadow.modality, "failed")
+            self._failed(shadow)
             return
         finally:
             self._num_taken -= 1
         if not observed.whole:
-            self._count(shadow.modality, "failed")
+            self._failed(shadow)
             return
         agreed = observed.answers() == answers
         shadow.tally.shadowed += 1
@@ -112,6 +112,10 @@ class Shadows:
             async for data in response.content.iter_any():
                 reader.feed(data)
         return reader.observed
+
+    def _failed(self, shadow: Shadow) -> None:
+        shadow.tally.shadow_errors += 1
+        self._count(shadow.modality, "failed")
 
     def _count(self, modality: str, outcome: str) -> None:
         self._metrics.count("chiasm_traffic_shadowed_total", modality=modality, outcome=outcome)

@@ -114,6 +114,42 @@ def test_wrong_answers_show_in_the_agreement_of_shadowed_requests():
     assert judge(policy, {"image": without}, stable).kind is Kind.HOLD
 
 
+def test_mirrored_answers_alone_are_judged_by_their_agreement():
+    stable = {"text": answered(random.Random(10), 500, HEALTHY)}
+    policy = Policy(min_agreement=0.95)
+    for shadowed, agreed, kind, reason in (
+        (60, 60, Kind.PASS, "NotWorse"),
+        (60, 30, Kind.FAIL, "Disagreement"),
+        (49, 49, Kind.HOLD, "TooFewSamples"),
+        (0, 0, Kind.HOLD, "NoData"),
+    ):
+        canary = {"text": Counts(shadowed=shadowed, agreed=agreed)}
+        verdict = judge(policy, canary, stable)
+        assert (verdict.kind, verdict.reason) == (kind, reason)
+
+
+@pytest.mark.parametrize("min_agreement", [None, 0.95])
+def test_mirrored_requests_that_fail_are_errors(min_agreement: float | None):
+    stable = {"text": answered(random.Random(12), 500, HEALTHY)}
+    policy = Policy(min_agreement=min_agreement)
+    seldom, often = (
+        judge(policy, {"text": Counts(shadowed=60, agreed=60, shadow_errors=errors)}, stable)
+        for errors in (1, 30)
+    )
+    assert seldom.kind is not Kind.FAIL
+    assert (often.kind, often.reason) == (Kind.FAIL, "ErrorRate")
+    assert "30 of 90 mirrored requests failed" in often.message
+
+
+def test_mirrored_answers_excuse_no_modality_once_the_canary_is_asked():
+    draw = random.Random(11)
+    stable = {"image": answered(draw, 500, HEALTHY), "text": answered(draw, 500, HEALTHY)}
+    canary = {"text": Counts(requests=60, answers=60, shadowed=60, agreed=60)}
+    verdict = judge(Policy(min_agreement=0.95, max_length_change=9), canary, stable)
+    assert (verdict.kind, verdict.reason) == (Kind.HOLD, "TooFewSamples")
+    assert "image 0" in verdict.message
+
+
 def test_no_data_holds():
     stable = {"text": answered(random.Random(3), 5000, HEALTHY)}
     for canary in ({}, {"text": Counts()}):
@@ -139,6 +175,16 @@ def test_a_modality_that_only_stable_was_asked_in_holds():
     verdict = judge(POLICY, canary, stable)
     assert (verdict.kind, verdict.reason) == (Kind.HOLD, "TooFewSamples")
     assert "image 0" in verdict.message
+
+
+def test_answers_that_nothing_can_be_compared_with_hold():
+    """40 of 100 failed, stable was not asked: chance explains any difference from nothing."""
+    canary = {"text": Counts(requests=100, errors=40, answers=60)}
+    verdict = judge(POLICY, canary, {})
+    assert (verdict.kind, verdict.reason) == (Kind.HOLD, "TooFewSamples")
+    assert "of stable so far: text 0" in verdict.message
+    verdict = judge(POLICY, canary, {"text": Counts(requests=49, answers=49)})
+    assert verdict.kind is not Kind.PASS
 
 
 def test_enough_healthy_answers_pass():

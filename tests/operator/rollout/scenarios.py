@@ -55,23 +55,30 @@ def after(first: Stage, moments: int, then: Stage) -> Stage:
 
 def count(errors: int) -> Stage:
     """Sidecars have seen enough of both revisions; the new one made this many errors."""
+    return compare(
+        Counts(requests=200, errors=errors, answers=200 - errors),
+        Counts(requests=200, answers=200),
+    )
+
+
+def compare(canary: Counts, stable: Counts) -> Stage:
+    """Each sidecar has counted this of the revision that is stable now, and of every other."""
 
     def stage(world: World) -> None:
-        world.counts = _Bad(world.pointer or "", errors)
+        world.counts = _Counted(world.pointer or "", canary, stable)
 
     return stage
 
 
-class _Bad(dict[str, dict[str, Counts]]):
-    """Counts of every revision: only `stable` is without errors."""
+class _Counted(dict[str, dict[str, Counts]]):
+    """Counts of every revision."""
 
-    def __init__(self, stable: str, errors: int) -> None:
+    def __init__(self, stable: str, canary: Counts, of_stable: Counts) -> None:
         super().__init__()
-        self._stable, self._errors = stable, errors
+        self._stable, self._canary, self._of_stable = stable, canary, of_stable
 
     def get(self, key: str, default: Any = None) -> Any:
-        errors = 0 if key == self._stable else self._errors
-        return {"text": Counts(requests=200, errors=errors, answers=200 - errors)}
+        return {"text": self._of_stable if key == self._stable else self._canary}
 
 
 WINDOW = {"rollbackWindow": {"seconds": 60}}

@@ -197,6 +197,26 @@ def test_a_restart_surges_within_the_revision(served: World) -> None:
     assert sum(served.created.values()) == 6
 
 
+def test_a_restart_leaves_what_is_kept_warm_alone(served: World) -> None:
+    """Pods without traffic were replaced as well, and those that drain with their answers."""
+    first = served.pointer or ""
+    spec(2, rollbackWindow={"seconds": 400})(served)
+    served.live(60, lambda: served.pointer == served.revision)
+    served.live(20)
+    before = dict(served.created)
+    note(restartedAt="2026-01-02T00:00:00Z")(served)
+    served.live(40)
+    assert served.replicas(first) == 3
+    assert served.created == {**before, f"reader-{served.revision}": 6}
+
+
+def test_a_restart_reaches_both_sides_of_a_canary(served: World) -> None:
+    world = beside(served, "50")
+    note(restartedAt="2026-01-02T00:00:00Z")(world)
+    world.settled()
+    assert world.created == {f"reader-{world.pointer}": 6, f"reader-{world.revision}": 4}
+
+
 def test_the_phase_is_paused_while_a_canary_stands(served: World) -> None:
     world = beside(served)
     assert world.resource["status"]["phase"] == "Paused"
@@ -262,3 +282,102 @@ def test_a_changed_mind_is_not_idle_while_the_canary_has_a_share(served: World) 
         world.live(1)
     assert world.state == "Idle"
     assert said == {("Shifting", f"Revision {gone} gives its traffic back.")}
+
+
+def test_the_second_of_two_pauses_ends_at_another_resume(served: World) -> None:
+    spec(2, steps=STEPS)(served)
+    served.settled()
+    note(rollout_action=f"resume:{served.revision}:first")(served)
+    served.settled()
+    assert (served.share, served.rollout["currentStep"]) == (4000, 3)
+    note(rollout_action=f"resume:{served.revision}:second")(served)
+    served.settled()
+    assert served.pointer == served.revision
+    assert served.rollout["lastAction"]["value"].endswith(":second")
+
+
+def test_an_action_is_not_done_again_when_its_revision_comes_back(served: World) -> None:
+    world = beside(served)
+    second = world.revision
+    note(rollout_action=f"abort:{second}")(world)
+    world.settled()
+    for number in (3, 4):
+        spec(number)(world)
+        world.settled()
+        assert world.share == 500
+    assert "ActionIgnored" not in world.reasons(), "it was done for the revision that it names"
+    spec(2)(world)
+    world.settled()
+    assert (world.revision, world.share, world.state) == (second, 500, "Paused")
+
+
+def test_an_action_may_be_written_before_its_revision_comes(served: World) -> None:
+    world = beside(served)
+    second = world.revision
+    spec(1)(world)
+    world.settled()
+    note(rollout_action=f"abort:{second}")(world)
+    world.settled()
+    spec(2)(world)
+    world.settled()
+    assert world.state == "Aborted"
+
+
+def test_promote_goes_past_a_comparison_without_data(served: World) -> None:
+    look = [{"setWeight": 5}, {"analysis": {"seconds": 20}}, {"pause": {}}]
+    spec(2, steps=look, analysis={"intervalSeconds": 4, "noDataDeadlineSeconds": 40})(served)
+    served.live(60, lambda: served.rollout.get("inconclusive", False))
+    note(rollout_action="promote")(served)
+    served.settled()
+    assert served.pointer == served.revision
+    assert not served.rollout["inconclusive"]
+
+
+def test_a_promoted_canary_is_no_longer_called_aborted(served: World) -> None:
+    world = beside(served)
+    note(rollout_action="abort")(world)
+    world.settled()
+    note(rollout_action="promote")(world)
+    world.live(60, lambda: world.pointer == world.revision)
+    assert [item for item in world.rollout["leaving"] if item["why"] == "aborted"] == []
+
+
+def test_the_abort_of_a_paused_rollout_resumes_nothing(served: World) -> None:
+    world = beside(served)
+    note(rollout_action="pause")(world)
+    world.settled()
+    note(rollout_action="abort")(world)
+    world.settled()
+    assert world.state == "Aborted"
+    assert "RolloutResumed" not in world.reasons()
+
+
+def test_a_step_of_everything_is_a_step(served: World) -> None:
+    spec(2, steps=[{"setWeight": 100}, {"pause": {}}])(served)
+    served.settled()
+    assert (served.share, served.state) == (10_000, "Paused")
+    assert served.condition("Paused") == "True CanaryPauseStep"
+
+
+def test_a_weight_of_everything_is_reached(served: World) -> None:
+    world = beside(served, "100")
+    assert world.state == "Paused"
+    assert world.condition("Paused") == "True ManualWeight"
+
+
+def test_a_paused_rollout_scales_up(served: World) -> None:
+    """It stood with the pods that it had, however many were asked for."""
+    spec(2)(served)
+    served.live(4)
+    spec(2, paused=True)(served)
+    served.settled()
+    assert 0 < served.replicas(served.revision) < 3
+    spec(2, 9, paused=True)(served)
+    served.settled()
+    assert len(served.ready(served.pointer)) + len(served.ready(served.revision)) == 9
+    spec(2, 6, paused=True)(served)
+    served.settled()
+    assert len(served.ready(served.pointer)) + len(served.ready(served.revision)) == 9
+    spec(2, 6)(served)
+    served.settled()
+    assert (served.pointer, len(served.ready(served.revision))) == (served.revision, 6)

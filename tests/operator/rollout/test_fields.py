@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 from chiasm_contract import instants
-from chiasm_contract.api.rollout import Rollout
-from pydantic import BaseModel
+from chiasm_contract.api.rollout import Analysis, Rollout
+from chiasm_contract.traffic import NONE_COUNTED, Counts
+from chiasm_operator.reconcile.analysis import Policy
+from chiasm_operator.reconcile.rollout import forward
+from pydantic import BaseModel, ValidationError
 
-from tests.operator.rollout.scenarios import count, note, spec
+from tests.operator.rollout.scenarios import compare, count, note, spec
 from tests.operator.rollout.world import World
 
 Check = Callable[[World], None]
@@ -123,10 +126,13 @@ def delay(world: World) -> None:
     spec(2, abort={"scaleDownDelaySeconds": 60})(world)
     note(canary_weight="50")(world)
     world.settled()
+    world.lag = 20
     note(rollout_action="abort")(world)
-    world.live(28)
+    world.live(20)
+    assert world.rollout["leaving"] == [], "some still send there"
+    world.live(30)
     assert world.replicas(world.revision) == 2
-    world.live(4)
+    world.live(6)
     assert world.replicas(world.revision) == 0
 
 
@@ -152,6 +158,29 @@ def window_replicas(world: World) -> None:
     world.live(60, lambda: world.pointer == world.revision)
     world.live(5)
     assert world.replicas(first) == 2
+
+
+@pytest.mark.parametrize(("replicas", "pods"), [(0, 0), ("0%", 0), (50, 3)])
+def test_a_window_keeps_what_is_asked_and_never_more(
+    replicas: int | str, pods: int, served: World
+) -> None:
+    """A window without pods was over at once, one with many brought up new ones."""
+    first = served.pointer or ""
+    window = {"seconds": 400, "replicas": replicas}
+    spec(2, rollbackWindow=window, steps=[{"pause": {"seconds": 2}}])(served)
+    served.live(60, lambda: served.pointer == served.revision)
+    served.live(20)
+    assert (warm(served), served.replicas(first)) == ([first], pods)
+    spec(1, rollbackWindow=window, steps=[{"pause": {}}])(served)
+    served.live(60, lambda: served.pointer == first)  # passes no steps
+
+
+@pytest.mark.parametrize("name", ["maxSurge", "maxUnavailable"])
+def test_no_number_of_pods_is_negative(name: str) -> None:
+    with pytest.raises(ValidationError, match=name):
+        Rollout.model_validate({name: -1})
+    with pytest.raises(ValidationError, match="replicas"):
+        Rollout.model_validate({"rollbackWindow": {"replicas": -1}})
 
 
 @field("rollbackWindow.revisions")
@@ -196,6 +225,24 @@ def limit(world: World) -> None:
     assert world.condition("AnalysisHealthy") == "False ErrorRate"
 
 
+def test_only_faults_in_a_row_abort(served: World) -> None:
+    """Nine good looks of ten were no help: the tenth bad one of a long step aborted."""
+    steps = [{"setWeight": 5}, {"analysis": {"seconds": 3600}}]
+    count(90)(served)
+    spec(2, steps=steps, analysis={"failureLimit": 1, "intervalSeconds": 2})(served)
+    served.live(40, lambda: served.rollout.get("failedLooks") == 1)
+    served.counts = {}  # a look without data says nothing, for or against
+    served.live(3)
+    assert served.rollout["failedLooks"] == 1
+    count(0)(served)
+    served.live(3)
+    assert served.rollout["failedLooks"] == 0
+    count(90)(served)
+    served.live(40, lambda: served.rollout.get("failedLooks") == 1)
+    assert served.rollout.get("abortedRevision") is None
+    served.live(40, lambda: served.rollout.get("abortedRevision") is not None)
+
+
 @field("analysis.onNoData")
 def no_data(world: World) -> None:
     policy = {"intervalSeconds": 4, "noDataDeadlineSeconds": 40}
@@ -221,6 +268,124 @@ def no_data_deadline(world: World) -> None:
     world.live(60, lambda: world.state == "Paused")
     waited = instants.to_seconds(world.now) - instants.to_seconds(world.rollout["stepBegan"])
     assert waited == 40
+
+
+MIRROR: list[dict[str, Any]] = [{"mirror": {"percent": 50}}, *LOOK[1:]]
+
+
+def limited(
+    world: World,
+    canary: Counts,
+    reason: str,
+    *,
+    by: dict[str, float],
+    borne: dict[str, float],
+    steps: list[dict[str, Any]] = LOOK,
+) -> None:
+    """The canary is aborted for `reason` with the limit `by`, and passes with the one `borne`."""
+    compare(canary, ANSWERED)(world)
+    spec(2, steps=steps, analysis={"failureLimit": 0, **by})(world)
+    world.settled()
+    assert world.state == "Aborted"
+    assert world.condition("AnalysisHealthy") == f"False {reason}"
+    spec(3, steps=steps, analysis={"failureLimit": 0, **borne})(world)
+    world.settled()
+    assert world.condition("AnalysisHealthy") == "True NotWorse"
+    assert world.rollout["currentStep"] == 2
+
+
+def classes(number: int) -> tuple[int, ...]:
+    """200 values of the class of this number."""
+    return tuple(200 if each == number else 0 for each in range(len(NONE_COUNTED)))
+
+
+# 200 answers with their first token after 20 to 30 ms, and 10 or 20 tokens each.
+ANSWERED = Counts(
+    requests=200,
+    answers=200,
+    first_token=classes(3),
+    inter_token=classes(3),
+    output_tokens=3000,
+    output_tokens_squared=50_000,
+)
+
+
+def like_stable(**but: Any) -> Counts:
+    return ANSWERED.model_copy(update=but)
+
+
+@field("analysis.maxErrorIncreasePercent")
+def error_increase(world: World) -> None:
+    key = "maxErrorIncreasePercent"
+    limited(world, like_stable(errors=10), "ErrorRate", by={}, borne={key: 6})
+
+
+@field("analysis.maxFirstTokenRatio")
+def first_token_ratio(world: World) -> None:
+    canary = like_stable(first_token=classes(5))  # 50 to 75 ms
+    limited(world, canary, "SlowFirstToken", by={}, borne={"maxFirstTokenRatio": 2.6})
+
+
+@field("analysis.maxInterTokenRatio")
+def inter_token_ratio(world: World) -> None:
+    canary = like_stable(inter_token=classes(5))
+    limited(world, canary, "SlowTokens", by={}, borne={"maxInterTokenRatio": 2.6})
+
+
+@field("analysis.maxOutputLengthChangePercent")
+def length_change(world: World) -> None:
+    canary = like_stable(output_tokens=9000, output_tokens_squared=450_000)
+    limited(world, canary, "OutputLength", by={}, borne={"maxOutputLengthChangePercent": 210})
+
+
+@field("analysis.maxGuardRejectIncrease")
+def guard_reject_increase(world: World) -> None:
+    canary = like_stable(guard_rejects=60)
+    limited(world, canary, "GuardRejects", by={}, borne={"maxGuardRejectIncrease": 0.5})
+
+
+@field("analysis.minAgreementPercent")
+def agreement(world: World) -> None:
+    """An analysis behind a mirror alone has no answers of the canary but the mirrored ones."""
+    canary = Counts(shadowed=100, agreed=80)
+    by, borne = ({"minAgreementPercent": each} for each in (90, 75))
+    limited(world, canary, "Disagreement", by=by, borne=borne, steps=MIRROR)
+    assert world.share == 0
+
+
+def test_mirrored_answers_are_no_data_while_nobody_compares_them(served: World) -> None:
+    compare(Counts(shadowed=1000, agreed=1000), ANSWERED)(served)
+    spec(2, steps=MIRROR)(served)
+    served.live(60)
+    assert served.condition("AnalysisHealthy") == "Unknown NoData"
+    (found,) = (
+        item["message"]
+        for item in served.resource["status"]["conditions"]
+        if item["type"] == "AnalysisHealthy"
+    )
+    assert "spec.rollout.analysis.minAgreementPercent" in found
+
+
+def test_what_is_worse_by_default_is_what_the_comparison_says() -> None:
+    assert forward.limits(Analysis()) == Policy()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("maxErrorIncreasePercent", -1),
+        ("maxErrorIncreasePercent", 101),
+        ("maxFirstTokenRatio", 0.9),
+        ("maxInterTokenRatio", 1001),
+        ("maxOutputLengthChangePercent", -1),
+        ("maxGuardRejectIncrease", -0.1),
+        ("minAgreementPercent", 0),
+        ("minAgreementPercent", 101),
+    ],
+)
+def test_a_limit_that_means_nothing_is_refused(name: str, value: float) -> None:
+    with pytest.raises(ValidationError, match=name):
+        Analysis.model_validate({name: value})
 
 
 def leaves(model: type[BaseModel], path: str = "") -> list[str]:

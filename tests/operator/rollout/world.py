@@ -17,6 +17,7 @@ from typing import Any
 from chiasm_contract import instants, names
 from chiasm_contract.messages import IdentityReport, PodState
 from chiasm_contract.traffic import Counts, TrafficPlan, TrafficReport, VersionReport
+from chiasm_operator.cluster import Refused
 from chiasm_operator.passes import Pass, Rest
 from chiasm_operator.resource import Images
 
@@ -45,6 +46,7 @@ class World:
         counts: revision -> what sidecars report of it.
         in_flight: revision -> requests that are still running.
         mute: sidecars stay with the plan that they follow.
+        refused: objects (kind, name) that may not be written.
         transitions: numbers of the writes in each pass that ended in another state.
         kill_before: the operator is killed before the write of this number, once.
         strict: whether what must serve is checked.
@@ -55,6 +57,7 @@ class World:
     moment: int = 0
     broken: set[str] = field(default_factory=set)
     mute: bool = False
+    refused: set[tuple[str, str]] = field(default_factory=set)
     counts: dict[str, dict[str, Counts]] = field(default_factory=dict)
     in_flight: dict[str, int] = field(default_factory=dict)
     objects: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
@@ -240,6 +243,8 @@ class World:
 
     async def apply(self, manifest: Any) -> None:
         key = (manifest["kind"], manifest["metadata"]["name"])
+        if key in self.refused:
+            raise Refused(403, f"{key[1]} is forbidden: exceeded quota")
         self._write(f"apply {key[0]} {key[1]}")
         item = copy.deepcopy(dict(manifest))
         before = self.objects.get(key)

@@ -72,7 +72,8 @@ async def test_shadows_never_hold_a_client_up(fleet: Fleet) -> None:
         return await pod.metric(f"chiasm_traffic_shadowed_total{{{labels}}}") == 4
 
     await until(failed)
-    assert (await fleet.counts(CANARY)).shadowed == 0
+    counts = await fleet.counts(CANARY)
+    assert (counts.shadowed, counts.shadow_errors, counts.errors) == (0, 4, 0)
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -7,8 +7,9 @@
   not explain (`significance`). Each comparison gets its share of `Policy.alpha` (Bonferroni), so
   the chance that a look at a canary like stable fails is at most alpha; that several looks in a
   row must fail (`failureLimit`) is the state machine's.
-- **Pass** needs samples: at least `min_samples` answers of the canary in every modality that
-  stable was asked in as often. Absence of evidence holds, and never passes.
+- **Pass** needs samples: at least `min_samples` answers of both in every modality that either
+  answered as often in. Absence of evidence holds, and never passes. A canary that is asked nothing
+  but what is mirrored is judged by the agreement of its answers, where that is asked for.
 
 Must not know: pods, reports of single sidecars, clocks, steps.
 """
@@ -37,7 +38,7 @@ class Policy:
     """What counts as worse.
 
     Attributes:
-        min_samples: answers of the canary that a pass needs, per modality.
+        min_samples: answers of each revision that a pass needs, per modality.
         alpha: chance that one look fails a canary that is like stable.
         max_error_increase: share of requests by which errors may be more frequent.
         max_first_token_ratio, max_inter_token_ratio: of the medians, canary to stable.
@@ -94,38 +95,60 @@ def judge(policy: Policy, canary: Mapping[str, Counts], stable: Mapping[str, Cou
 
 def _enough(policy: Policy, canary: Mapping[str, Counts], stable: Mapping[str, Counts]) -> Verdict:
     """Pass or hold, where nothing is known to be worse."""
-    if not any(counts.requests for counts in canary.values()):
-        return Verdict(Kind.HOLD, "NoData", "The canary has answered nothing yet.")
-    short = []
-    for modality in sorted(canary.keys() | stable.keys()):
-        seen = canary.get(modality, Counts()).answers
-        asked = stable.get(modality, Counts()).answers
-        if seen < policy.min_samples and (asked >= policy.min_samples or seen):
-            short.append(f"{modality} {seen}")
-    if not short and all(each.answers < policy.min_samples for each in canary.values()):
-        short = ["none"]  # all that was asked failed, too seldom to be a verdict
+    asked = any(counts.requests for counts in canary.values())
+    shadowed = sum(counts.shadowed for counts in canary.values())
+    compared = policy.min_agreement is not None
+    if not asked and not (compared and shadowed):
+        return Verdict(Kind.HOLD, "NoData", _nothing(shadowed))
+    short = _short(policy, canary, stable) if asked else ""
     if short:
         return Verdict(
             Kind.HOLD,
             "TooFewSamples",
-            f"Answers of the canary so far: {', '.join(short)}; {policy.min_samples} are needed of "
-            "each modality (spec.rollout.analysis.minSamples).",
+            f"Answers {short}; {policy.min_samples} are needed of each modality "
+            "(spec.rollout.analysis.minSamples).",
         )
-    if policy.min_agreement is not None:
-        shadowed = sum(counts.shadowed for counts in canary.values())
-        if shadowed < policy.min_samples:
-            return Verdict(
-                Kind.HOLD,
-                "TooFewSamples",
-                f"{shadowed} requests were asked of both; {policy.min_samples} are needed "
-                "(spec.rollout.analysis.minSamples, a mirror step makes them).",
-            )
+    if compared and shadowed < policy.min_samples:
+        return Verdict(
+            Kind.HOLD,
+            "TooFewSamples",
+            f"{shadowed} requests were asked of both; {policy.min_samples} are needed "
+            "(spec.rollout.analysis.minSamples, a mirror step makes them).",
+        )
     total = sum(counts.answers for counts in canary.values())
-    return Verdict(Kind.PASS, "NotWorse", f"{total} answers of the canary are not worse.")
+    what = f"{total} answers" if asked else f"{shadowed} mirrored answers"
+    return Verdict(Kind.PASS, "NotWorse", f"{what} of the canary are not worse.")
+
+
+def _nothing(shadowed: int) -> str:
+    if not shadowed:
+        return "The canary has answered nothing yet."
+    return (
+        f"The canary has answered {shadowed} mirrored requests and no others; they are compared "
+        "with spec.rollout.analysis.minAgreementPercent."
+    )
+
+
+def _short(policy: Policy, canary: Mapping[str, Counts], stable: Mapping[str, Counts]) -> str:
+    """Whose answers are too few, and how many there are; empty when there are enough."""
+    mine, theirs = [], []
+    for modality in sorted(canary.keys() | stable.keys()):
+        seen = canary.get(modality, Counts()).answers
+        asked = stable.get(modality, Counts()).answers
+        if seen < policy.min_samples and (asked >= policy.min_samples or seen):
+            mine.append(f"{modality} {seen}")
+        if seen >= policy.min_samples > asked:
+            theirs.append(f"{modality} {asked}")
+    if not mine and all(each.answers < policy.min_samples for each in canary.values()):
+        mine = ["none"]  # all that was asked failed, too seldom to be a verdict
+    sides = (("the canary", mine), ("stable", theirs))
+    return ", ".join(f"of {side} so far: {', '.join(found)}" for side, found in sides if found)
 
 
 def _compare(policy: Policy, canary: Counts, stable: Counts) -> Iterator[_Finding]:
     yield _errors(policy, canary, stable)
+    if canary.shadow_errors:
+        yield _shadow_errors(policy, canary, stable)
     for reason, what, pick, limit in (
         ("SlowFirstToken", "first token", _first_token, policy.max_first_token_ratio),
         ("SlowTokens", "time between tokens", _inter_token, policy.max_inter_token_ratio),
@@ -143,6 +166,20 @@ def _errors(policy: Policy, canary: Counts, stable: Counts) -> _Finding:
         mine > theirs + policy.max_error_increase,
         significance.more_often(canary.errors, canary.requests, stable.errors, stable.requests),
         f"{canary.errors} of {canary.requests} requests failed ({mine:.1%}), "
+        f"{stable.errors} of {stable.requests} on stable ({theirs:.1%})",
+    )
+
+
+def _shadow_errors(policy: Policy, canary: Counts, stable: Counts) -> _Finding:
+    """Only what stable has answered is mirrored: it is compared with how often stable fails."""
+    asked = canary.shadowed + canary.shadow_errors
+    mine, theirs = _share(canary.shadow_errors, asked), _share(stable.errors, stable.requests)
+    allowed = min(1.0, theirs + policy.max_error_increase)
+    return _Finding(
+        "ErrorRate",
+        mine > allowed,
+        significance.at_least(canary.shadow_errors, asked, allowed),
+        f"{canary.shadow_errors} of {asked} mirrored requests failed ({mine:.1%}), "
         f"{stable.errors} of {stable.requests} on stable ({theirs:.1%})",
     )
 

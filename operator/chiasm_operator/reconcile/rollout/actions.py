@@ -27,6 +27,9 @@ def act(asked: Asked, before: StatusRollout, canary: str) -> Acted:
     if action is None:
         return Acted(rollout.model_copy(update={"last_action": None}))
     last = rollout.last_action
+    if last and last.value == action.value and action.revision not in ("", asked.target):
+        # Read already, and meant for another revision: for that one it may still be to come.
+        return Acted(rollout)
     if last == LastAction(value=action.value, revision=asked.target):
         return Acted(rollout)
     seen = LastAction(value=action.value, revision=asked.target)
@@ -77,8 +80,8 @@ def _done(action: Action, rollout: StatusRollout, asked: Asked, canary: str) -> 
         case "resume":
             return _resumed(rollout, asked)
         case "promote":
-            return rollout.model_copy(
-                update={"promoting": True, "paused": False, "aborted_revision": None}
+            return retried(rollout).model_copy(
+                update={"promoting": True, "paused": False, "inconclusive": False}
             )
         case "abort":
             return aborted(rollout, canary, "rollout-action: abort.")

@@ -19,6 +19,7 @@ from chiasm_contract.traffic import Override
 from chiasm_contract.weights import ALLOWED, parse_weight
 
 from chiasm_operator.reconcile.problems import Problem
+from chiasm_operator.reconcile.rollout.capacity import Pace
 from chiasm_operator.render import Target
 
 ACTIONS = ("pause", "resume", "promote", "abort", "retry")
@@ -28,7 +29,10 @@ _VALUE = re.compile(r"[!-~]{1,128}")
 
 @dataclass(frozen=True)
 class Action:
-    """A rollout-action; `revision` is empty when none was named."""
+    """A rollout-action; `revision` is empty when none was named.
+
+    Another value is another action: what stands behind a second colon says nothing else.
+    """
 
     value: str
     verb: str
@@ -83,10 +87,21 @@ class Asked:
         )
 
     @property
+    def pace(self) -> Pace:
+        """How fast pods are replaced."""
+        return Pace(self.replicas, self.surge, self.unavailable)
+
+    @property
+    def drains(self) -> bool:
+        """Whether conversations of an aborted canary may end there."""
+        sticky = self.policy.sticky
+        return sticky.on_abort == "drain" and sticky.mode == "conversation"
+
+    @property
     def warm_replicas(self) -> int:
-        """Pods that a former revision keeps in the rollback window."""
+        """Pods that a former revision keeps in the rollback window: never more than serve."""
         window = self.policy.rollback_window
-        return _count(window.replicas, self.replicas, up=True) if window else 0
+        return min(self.replicas, _count(window.replicas, self.replicas, up=True)) if window else 0
 
 
 def _count(amount: int | str, whole: int, *, up: bool) -> int:
@@ -121,9 +136,11 @@ def _action(annotations: Mapping[str, str], faults: list[Problem]) -> Action | N
     value = annotations.get(key)
     if value is None:
         return None
-    verb, _, revision = value.partition(":")
+    verb, revision, *_ = [*value.split(":", 2), ""]
     if verb not in ACTIONS:
-        allowed = f"are {', '.join(ACTIONS)}, each also with :REVISION behind it"
+        allowed = (
+            f"are {', '.join(ACTIONS)}, each also with :REVISION or :REVISION:ANYTHING behind it"
+        )
         faults.append(_fault(key, value, allowed))
         return None
     return Action(value, verb, revision)

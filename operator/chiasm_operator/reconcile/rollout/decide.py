@@ -15,7 +15,7 @@ from chiasm_operator.reconcile.problems import Problem
 from chiasm_operator.reconcile.rollout import forward, leaving, states
 from chiasm_operator.reconcile.rollout.actions import act, begun
 from chiasm_operator.reconcile.rollout.asked import Asked
-from chiasm_operator.reconcile.rollout.capacity import Pace, bearable, need
+from chiasm_operator.reconcile.rollout.capacity import bearable, need
 from chiasm_operator.reconcile.rollout.capacity import replace as replaced
 from chiasm_operator.reconcile.rollout.planning import Split, planned
 from chiasm_operator.reconcile.rollout.roles import Subject, stable_of, subject_of
@@ -32,7 +32,6 @@ class Decision:
         wake_at: when something is due that no event tells of.
         lagging: pods that clients reach and that do not follow the plan yet.
         routed: Gateways follow the plan, or do not divide.
-        held: nothing advances until somebody says so.
         renewed: the plan differs from the one that is there.
     """
 
@@ -45,9 +44,22 @@ class Decision:
     wake_at: int | None = None
     lagging: tuple[str, ...] = ()
     routed: bool = True
-    held: bool = False
     short_of_stable: bool = False
     renewed: bool = False
+
+    def unwritten(self, seen: Seen) -> Decision:
+        """What to tell where this could not be written: how far what is there has come.
+
+        Told as if it were, each pass would tell another number or time, and be woken by it.
+        """
+        known, plan = (seen.rollout, seen.plan) if seen.plan else (self.rollout, None)
+        update = {
+            "state": self.rollout.state,
+            "message": self.rollout.message,
+            "weight": weight_text(plan.share) if plan else seen.rollout.weight,
+            "epoch": plan.epoch if plan else seen.rollout.epoch,
+        }
+        return replace(self, rollout=known.model_copy(update=update), wake_at=None)
 
 
 @dataclass(frozen=True)
@@ -59,6 +71,7 @@ class _Turn:
     rollout: StatusRollout
     verdict: Verdict | None = None
     held: bool = False
+    whole: bool = False
     short_of_stable: bool = False
 
 
@@ -95,12 +108,8 @@ def _carried(asked: Asked, seen: Seen, stable: str, canary: str, now: int) -> St
 
 def _alone(asked: Asked, seen: Seen, rollout: StatusRollout, stable: str) -> _Turn:
     """One revision answers everything; it grows only as fast as what it replaced goes."""
-    facts, pace = seen.of(stable), _pace(asked)
-    going = sum(
-        each.replicas
-        for revision, each in seen.standing.items()
-        if revision != stable and not _is_warm(rollout, revision)
-    )
+    facts, pace = seen.of(stable), asked.pace
+    going = _others(seen, rollout, stable)
     pods = asked.replicas
     if going:
         pods = min(pods, max(facts.replicas, pace.replicas + pace.surge - going))
@@ -114,7 +123,7 @@ def _back(
     mine, theirs = seen.of(stable), seen.of(subject.revision)
     before = forward.share_of(seen, subject.revision)
     aborted = subject.revision == asked.target
-    must = max(1, _pace(asked).must_serve)
+    must = max(1, asked.pace.must_serve)
     # An abort does not wait for every pod of stable; a change of mind has the time.
     enough = aborted and mine.ready and 2 * mine.ready >= asked.replicas
     least = 0 if enough else WHOLE - bearable(must, mine, theirs)
@@ -124,13 +133,14 @@ def _back(
     makes_room = followed and rollout.rolling and mine.ready < asked.replicas
     kept = need(must, before) if makes_room else theirs.replicas
     others = _others(seen, rollout, stable, subject.revision)
-    up, down = replaced(_pace(asked), mine, theirs, others, kept)
+    up, down = replaced(asked.pace, mine, theirs, others, kept)
     up = up if rollout.rolling else asked.replicas
     canary: str | None = subject.revision
     if aborted:
-        rollout, stays = _given_up(asked, rollout, subject.revision, now)
-        down = down if before or share or stays or not followed else 0
-        canary = canary if share or (stays and _drains(asked)) else None
+        reached = bool(before or share) or not followed
+        rollout, stays = _given_up(asked, rollout, subject.revision, reached, now)
+        down = down if reached or stays else 0
+        canary = canary if share or (stays and asked.drains) else None
     return _Turn(
         Split(stable, canary, share),
         {stable: up, subject.revision: down},
@@ -140,20 +150,20 @@ def _back(
 
 
 def _given_up(
-    asked: Asked, rollout: StatusRollout, canary: str, now: int
+    asked: Asked, rollout: StatusRollout, canary: str, reached: bool, now: int
 ) -> tuple[StatusRollout, bool]:
-    """The rollout with the time until which an aborted canary's pods stay, and whether they do."""
+    """The rollout with the time until which an aborted canary's pods stay, and whether they do.
+
+    `reached`: some may still send there, so that their time does not begin.
+    """
     item = next((item for item in rollout.leaving if item.revision == canary), None)
     if item is None or item.why != "aborted":
+        if reached:
+            return rollout, True
         others = [each for each in rollout.leaving if each.revision != canary]
         item = leaving.given_up(asked, canary, now)
         rollout = rollout.model_copy(update={"leaving": [*others, item]})
     return rollout, now < instants.to_seconds(item.until)
-
-
-def _drains(asked: Asked) -> bool:
-    sticky = asked.policy.sticky
-    return sticky.on_abort == "drain" and sticky.mode == "conversation"
 
 
 def _forward(asked: Asked, seen: Seen, rollout: StatusRollout, stable: str, now: int) -> _Turn:
@@ -175,6 +185,7 @@ def _forward(asked: Asked, seen: Seen, rollout: StatusRollout, stable: str, now:
         rollout,
         way.verdict,
         way.held,
+        way.whole,
     )
 
 
@@ -204,7 +215,9 @@ def _decision(
         }
     )
     replicas = {**turn.replicas, **rest.replicas}
-    told = states.described(asked, seen, rollout, plan, lagging, turn.held)
+    told = states.described(
+        states.Moment(asked, seen, rollout, plan, lagging, turn.held, turn.whole)
+    )
     return Decision(
         stable=split.stable,
         plan=plan,
@@ -215,7 +228,6 @@ def _decision(
         wake_at=_wake(told, now),
         lagging=lagging,
         routed=written.routed,
-        held=turn.held,
         short_of_stable=turn.short_of_stable,
         renewed=plan != seen.plan,
     )
@@ -234,17 +246,14 @@ def _wake(rollout: StatusRollout, now: int) -> int | None:
     return min((at for at in due if at > now), default=None)
 
 
-def _pace(asked: Asked) -> Pace:
-    return Pace(asked.replicas, asked.surge, asked.unavailable)
-
-
 def _is_warm(rollout: StatusRollout, revision: str) -> bool:
     return any(item.revision == revision and item.why == "warm" for item in rollout.leaving)
 
 
-def _others(seen: Seen, rollout: StatusRollout, *pair: str) -> int:
+def _others(seen: Seen, rollout: StatusRollout, *but: str) -> int:
+    """Pods of all other revisions that are not kept warm."""
     return sum(
         each.replicas
         for revision, each in seen.standing.items()
-        if revision not in pair and not _is_warm(rollout, revision)
+        if revision not in but and not _is_warm(rollout, revision)
     )

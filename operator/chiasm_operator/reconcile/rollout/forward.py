@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from chiasm_contract.api.rollout import Analysis
 from chiasm_contract.api.status import StatusRollout
 from chiasm_contract.conditions import Reason
 from chiasm_contract.traffic import WHOLE
@@ -12,7 +13,7 @@ from chiasm_contract.weights import parse_weight
 from chiasm_operator.reconcile.analysis import Kind as Outcome
 from chiasm_operator.reconcile.analysis import Policy, Verdict, judge
 from chiasm_operator.reconcile.rollout.asked import Asked
-from chiasm_operator.reconcile.rollout.capacity import Pace, bearable, bears, need, replace
+from chiasm_operator.reconcile.rollout.capacity import bearable, bears, need, replace
 from chiasm_operator.reconcile.rollout.seen import Seen
 from chiasm_operator.reconcile.rollout.steps import Reached, advance, wanted
 
@@ -25,6 +26,7 @@ class Way:
         share: of the plan to write, which the ready pods can bear.
         aim: the share that pods are brought up for.
         replicas: pods of the canary that a step asks for; 0: as many as `aim` needs.
+        whole: it is on its way to everything, past all steps.
         promote: the canary bears everything and is followed by everybody.
     """
 
@@ -33,6 +35,7 @@ class Way:
     aim: int
     mirror: int = 0
     replicas: int = 0
+    whole: bool = False
     promote: bool = False
     held: bool = False
     verdict: Verdict | None = None
@@ -75,6 +78,7 @@ def way(asked: Asked, seen: Seen, rollout: StatusRollout, stable: str, now: int)
         aim=aim,
         mirror=want.mirror if by_steps and not whole else 0,
         replicas=want.replicas if by_steps and not whole else 0,
+        whole=whole,
         promote=whole and _bears_all(asked, seen, stable, before, rolling),
         held=held,
         verdict=verdict,
@@ -84,12 +88,26 @@ def way(asked: Asked, seen: Seen, rollout: StatusRollout, stable: str, now: int)
 def _reached(seen: Seen, asked: Asked, stable: str) -> Reached:
     followed = planned_canary(seen, asked.target) and seen.acknowledged(stable, seen.pointer)
     plan = seen.plan if followed else None
-    policy = Policy(min_samples=asked.policy.analysis.min_samples)
+    policy = limits(asked.policy.analysis)
     return Reached(
         share=plan.share if plan else None,
         mirror=plan.mirror if plan else None,
         ready=seen.of(asked.target).ready,
         look=lambda: _look(policy, asked, seen, stable),
+    )
+
+
+def limits(analysis: Analysis) -> Policy:
+    """What counts as worse."""
+    agreement = analysis.min_agreement_percent
+    return Policy(
+        min_samples=analysis.min_samples,
+        max_error_increase=analysis.max_error_increase_percent / 100,
+        max_first_token_ratio=analysis.max_first_token_ratio,
+        max_inter_token_ratio=analysis.max_inter_token_ratio,
+        max_length_change=analysis.max_output_length_change_percent / 100,
+        max_guard_reject_increase=analysis.max_guard_reject_increase,
+        min_agreement=None if agreement is None else agreement / 100,
     )
 
 
@@ -139,10 +157,12 @@ def pods(asked: Asked, seen: Seen, way: Way, stable: str, others: int) -> dict[s
     must = _must(asked, way.rollout.rolling)
     if way.held:
         least = need(must, max(before, way.share))
-        kept = theirs.replicas if way.rollout.rolling else asked.replicas
-        return {stable: kept, target: max(mine.replicas, least)}
+        grown = max(mine.replicas, least)
+        # It stays where it is, but for pods that are asked for on top.
+        more = max(theirs.replicas, asked.replicas - grown)
+        return {stable: more if way.rollout.rolling else asked.replicas, target: grown}
     if way.rollout.rolling:
-        pace = Pace(asked.replicas, asked.surge, asked.unavailable)
+        pace = asked.pace
         kept = theirs.replicas
         if followed:
             kept = need(must, WHOLE - min(before, way.share))

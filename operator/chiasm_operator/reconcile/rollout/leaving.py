@@ -56,7 +56,7 @@ def given_up(asked: Asked, revision: str, now: int) -> LeavingRevision:
     """An aborted canary; with `onAbort: drain` its conversations may go on first."""
     policy = asked.policy
     seconds = policy.abort.scale_down_delay_seconds
-    if policy.sticky.on_abort == "drain" and policy.sticky.mode == "conversation":
+    if asked.drains:
         seconds = max(seconds, policy.sticky.ttl_seconds)
     return LeavingRevision(revision=revision, until=instants.to_text(now + seconds), why="aborted")
 
@@ -76,11 +76,15 @@ def left(
             leaving.append(drain(asked, rollout, revision, now))
     for item in leaving:
         replicas[item.revision] = _pods(asked, seen, item, free, now)
-    # One without pods is forgotten; its Deployment goes because nobody names it any more.
+    # One without pods is forgotten when its window is over; its Deployment goes because nobody
+    # names it any more.
     gone = {
         revision
         for revision, pods in replicas.items()
-        if pods == 0 and not seen.of(revision).pods and not seen.of(revision).replicas
+        if pods == 0
+        and not seen.of(revision).pods
+        and not seen.of(revision).replicas
+        and not warm(rollout, revision, now)
     }
     return Left(
         {revision: pods for revision, pods in replicas.items() if revision not in gone},

@@ -7,7 +7,6 @@ it told leaves the telling to the next.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from chiasm_contract.api.status import StatusRollout
@@ -16,21 +15,12 @@ from chiasm_contract.messages import PodState
 from pydantic import ValidationError
 
 from chiasm_operator.reconcile.analysis import Kind
-from chiasm_operator.reconcile.problems import Problem
+from chiasm_operator.reconcile.problems import Event, Problem
 from chiasm_operator.reconcile.rollout.asked import Asked
 from chiasm_operator.reconcile.rollout.decide import Decision
 
 _MAX_NAMED = 3
 _TRUTHS = {Kind.PASS: Truth.TRUE, Kind.FAIL: Truth.FALSE, Kind.HOLD: Truth.UNKNOWN}
-
-
-@dataclass(frozen=True)
-class Told:
-    """Something that happened; `warning` when a person should look."""
-
-    reason: Reason
-    message: str
-    warning: bool = False
 
 
 def problems(decision: Decision) -> tuple[Problem, ...]:
@@ -123,9 +113,9 @@ def _analysis(decision: Decision, previous: tuple[Condition, ...]) -> Finding:
     return Finding(kind, Truth.UNKNOWN, Reason.NO_ANALYSIS, "No revisions are being compared.")
 
 
-def told(stored: Mapping[str, Any] | None, asked: Asked, decision: Decision) -> tuple[Told, ...]:
+def told(stored: Mapping[str, Any] | None, asked: Asked, decision: Decision) -> tuple[Event, ...]:
     """What changed since the stored status; nothing of a resource that had none."""
-    notices = [Told(item.reason, item.message, True) for item in decision.notices]
+    notices = [Event(item.reason, item.message, True) for item in decision.notices]
     if not stored:
         return tuple(notices)
     try:
@@ -135,34 +125,34 @@ def told(stored: Mapping[str, Any] | None, asked: Asked, decision: Decision) -> 
     return (*_changes(before, decision.rollout, asked), *notices)
 
 
-def _changes(before: StatusRollout, after: StatusRollout, asked: Asked) -> Iterator[Told]:
+def _changes(before: StatusRollout, after: StatusRollout, asked: Asked) -> Iterator[Event]:
     canary = after.canary_revision
     same = canary == before.canary_revision
     num_steps = len(asked.policy.steps)
     if same and canary and after.current_step > before.current_step:
         done = f"Step {after.current_step} of {num_steps} is done for revision {canary}."
-        yield Told(Reason.ROLLOUT_STEP_COMPLETED, done)
+        yield Event(Reason.ROLLOUT_STEP_COMPLETED, done)
     moved = after.stable_revision != before.stable_revision
     if after.weight != before.weight and not moved and not after.rolling:
         share = f"The canary's share of new conversations is {after.weight} %."
-        yield Told(Reason.TRAFFIC_WEIGHT_UPDATED, share)
+        yield Event(Reason.TRAFFIC_WEIGHT_UPDATED, share)
     if before.stable_revision and after.stable_revision != before.stable_revision:
         text = f"Revision {after.stable_revision} takes the place of {before.stable_revision}."
-        yield Told(Reason.ROLLOUT_PROMOTED, text)
+        yield Event(Reason.ROLLOUT_PROMOTED, text)
     if after.state == "Paused" and before.state != "Paused":
-        yield Told(Reason.ROLLOUT_PAUSED, after.message)
-    if before.paused and not after.paused and same:
-        yield Told(Reason.ROLLOUT_RESUMED, f"The rollout of revision {canary} goes on.")
+        yield Event(Reason.ROLLOUT_PAUSED, after.message)
+    if before.paused and not after.paused and same and not after.aborted_revision:
+        yield Event(Reason.ROLLOUT_RESUMED, f"The rollout of revision {canary} goes on.")
     if after.aborted_revision and before.aborted_revision is None:
         text = f"Revision {after.aborted_revision} is taken back: {after.abort_message}"
-        yield Told(Reason.ROLLOUT_ABORTED, text, warning=True)
+        yield Event(Reason.ROLLOUT_ABORTED, text, warning=True)
     if before.aborted_revision and before.aborted_revision == canary and not after.aborted_revision:
-        yield Told(Reason.ROLLOUT_RETRIED, f"Revision {canary} begins again.")
+        yield Event(Reason.ROLLOUT_RETRIED, f"Revision {canary} begins again.")
     if after.inconclusive and not before.inconclusive:
-        yield Told(Reason.ANALYSIS_INCONCLUSIVE, after.message, warning=True)
+        yield Event(Reason.ANALYSIS_INCONCLUSIVE, after.message, warning=True)
     if after.manual_latched and not before.manual_latched:
         text = (
             f"Annotation canary-weight is gone; revision {canary} keeps {after.manual_weight} %. "
             "Set it to auto to go by spec.rollout.steps."
         )
-        yield Told(Reason.MANUAL_WEIGHT_ANNOTATION_REMOVED, text, warning=True)
+        yield Event(Reason.MANUAL_WEIGHT_ANNOTATION_REMOVED, text, warning=True)

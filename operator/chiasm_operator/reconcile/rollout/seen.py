@@ -181,13 +181,9 @@ def _standing(observed: Observed, target: Target, revision: str) -> Standing:
         ready=len(ready),
         pods=len(pods),
         entries=entries,
-        addresses=tuple(_metrics_address(hosts[name]) for name in entries),
+        addresses=tuple(names.host_port(hosts[name], names.METRICS_PORT) for name in entries),
         compute_fp=_compute_fp(observed.states, names_of_ready),
     )
-
-
-def _metrics_address(host: str) -> str:
-    return f"[{host}]:{names.METRICS_PORT}" if ":" in host else f"{host}:{names.METRICS_PORT}"
 
 
 def _compute_fp(states: Mapping[str, PodState], pods: list[str]) -> str | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from chiasm_contract.api.status import RolloutState, StatusRollout
 from chiasm_contract.traffic import WHOLE, TrafficPlan
 from chiasm_contract.weights import weight_text
@@ -11,30 +13,37 @@ from chiasm_operator.reconcile.rollout.seen import Seen
 from chiasm_operator.reconcile.rollout.steps import kind
 
 
-def described(
-    asked: Asked,
-    seen: Seen,
-    rollout: StatusRollout,
-    plan: TrafficPlan,
-    lagging: tuple[str, ...],
-    held: bool,
-) -> StatusRollout:
-    """`rollout` with its state and its sentence."""
-    state, message = _described(asked, seen, rollout, plan, lagging, held)
-    return rollout.model_copy(update={"state": state, "message": message})
+@dataclass(frozen=True)
+class Moment:
+    """What the words are about.
+
+    Attributes:
+        plan: what is to be written.
+        lagging: pods that do not follow it yet.
+        held: nothing advances until somebody says so.
+        whole: the canary is on its way to everything, past all steps.
+    """
+
+    asked: Asked
+    seen: Seen
+    rollout: StatusRollout
+    plan: TrafficPlan
+    lagging: tuple[str, ...]
+    held: bool
+    whole: bool
 
 
-def _described(
-    asked: Asked,
-    seen: Seen,
-    rollout: StatusRollout,
-    plan: TrafficPlan,
-    lagging: tuple[str, ...],
-    held: bool,
-) -> tuple[RolloutState, str]:
+def described(moment: Moment) -> StatusRollout:
+    """Its rollout with its state and its sentence."""
+    state, message = _described(moment)
+    return moment.rollout.model_copy(update={"state": state, "message": message})
+
+
+def _described(moment: Moment) -> tuple[RolloutState, str]:
+    asked, seen, rollout, plan = moment.asked, moment.seen, moment.rollout, moment.plan
     canary = rollout.canary_revision
     if rollout.aborted_revision:
-        return _aborted(seen, rollout, plan, lagging)
+        return _aborted(moment)
     if not canary:
         going = [item.revision for item in rollout.leaving if item.why != "warm"]
         if seen.pointer not in (None, plan.stable.revision):
@@ -44,16 +53,16 @@ def _described(
         if going:
             return "Draining", f"Waiting for the last answers of {', '.join(going)}."
         return "Idle", ""
-    if held:
+    if moment.held:
         return "Paused", _why_held(asked, rollout)
     if plan.canary is not None and plan.canary.revision != canary:
         gone = plan.canary.revision
         return "Shifting", f"Revision {gone} gives its traffic back before {canary} begins."
-    if lagging or plan != seen.plan:
+    if moment.lagging or plan != seen.plan:
         return "Shifting", f"Waiting for sidecars to follow plan {plan.epoch}."
     if not seen.routed:
         return "Shifting", f"Waiting for Gateways to follow plan {plan.epoch}: see RouteAccepted."
-    if plan.share == WHOLE:
+    if moment.whole and plan.share == WHOLE:
         return "Promoting", f"Revision {canary} answers everything and takes over."
     return _between(asked, seen, rollout, plan)
 
@@ -79,12 +88,11 @@ def _between(
     return "Preparing", f"Bringing up {canary}; it has {share} % and {seen.of(canary).ready} pods."
 
 
-def _aborted(
-    seen: Seen, rollout: StatusRollout, plan: TrafficPlan, lagging: tuple[str, ...]
-) -> tuple[RolloutState, str]:
+def _aborted(moment: Moment) -> tuple[RolloutState, str]:
+    seen, rollout, plan = moment.seen, moment.rollout, moment.plan
     canary, why = rollout.aborted_revision or "", rollout.abort_message or ""
     text = f"Revision {canary} was aborted: {why}"
-    settled = plan == seen.plan and not lagging and seen.routed and not plan.share
+    settled = plan == seen.plan and not moment.lagging and seen.routed and not plan.share
     if settled and not seen.of(canary).replicas:
         return "Aborted", text
     return "Aborting", text

@@ -140,6 +140,8 @@ def _analysis(
         return _Looked(rollout, verdict=verdict)
     if verdict.kind is Outcome.HOLD:
         return _without_data(policy, rollout, verdict, now)
+    # Behind a look without fault the next is the first again; one without data says nothing.
+    rollout = rollout.model_copy(update={"failed_looks": 0})
     return _Looked(rollout, _over(rollout, now), verdict)
 
 
