@@ -8,8 +8,8 @@ annotation.
 
 For each fault:
 
-- `seconds_visible_to_zero`: from the first answer of the canary that a sidecar counts as failed
-  (errors), or, for faults that only a comparison can see (slow, wrong), from the verdict.
+- `seconds_visible_to_zero`: from the first answer of the canary that a sidecar counts as failed.
+  Faults that only a comparison can see (slow, wrong) have no such answer, and no such figure.
 - `seconds_to_zero`: from the moment at which the decision to take it back is in the status, to the
   moment at which the sidecar of every pod that clients reach follows a plan without the canary's
   share. `by_hand`: from the start of the kubectl command that annotates.
@@ -170,8 +170,9 @@ class Trial:
                 figures = {
                     "found": True,
                     "seconds_to_zero": round(max(0.0, zero - decided), 2),
-                    "seconds_visible_to_zero": round(zero - visible, 2),
                 }
+                if visible is not None:
+                    figures["seconds_visible_to_zero"] = round(zero - visible, 2)
             figures["seconds_with_share"] = round(time.monotonic() - shared, 1)
             figures["seconds_to_share"] = round(shared - began, 1)
             figures["reason"] = str(watch.rollout.get("abortMessage") or "")[:200]
@@ -187,8 +188,8 @@ class Trial:
 
     async def _ended(
         self, canary: str, fault: Fault, limit_seconds: float
-    ) -> tuple[float, float] | None:
-        """When the fault was visible, and when the abort was decided; None: never."""
+    ) -> tuple[float | None, float] | None:
+        """When an answer had failed, if any had to, and when the abort was decided; None: never."""
         watch = self._watch
         aborted = lambda: watch.rollout.get("abortedRevision") == canary  # noqa: E731
         if fault is Fault.BY_HAND:
@@ -198,7 +199,7 @@ class Trial:
                 "annotate", "mmi", NAME, "--overwrite",
                 f"{names.ANNOTATION_ROLLOUT_ACTION}=abort:{canary}",
             )  # fmt: skip
-            return at, at
+            return None, at
         seen = lambda: watch.counted(canary, "errors") > 0  # noqa: E731
         try:
             visible = None
@@ -207,7 +208,7 @@ class Trial:
             decided = await watch.until(aborted, "the abort", limit_seconds)
         except TimeoutError:
             return None
-        return (decided if visible is None else visible), decided
+        return visible, decided
 
     def _share(self) -> float:
         """The canary's, where every sidecar follows it."""
@@ -274,32 +275,41 @@ def bring_up(name: str, folder: Path) -> StandInCluster:
     return cluster
 
 
-def summary(found: dict[str, dict[str, Any]]) -> dict[str, Any]:
+def summary(found: dict[str, dict[str, Any]], per_second: float) -> dict[str, Any]:
     """The figures of all faults together; by hand stands aside, for it holds a whole command."""
     faults = {name: each for name, each in found.items() if name != Fault.BY_HAND.name.lower()}
-    seen = [each for each in faults.values() if each["found"]]
     by_hand = found.get(Fault.BY_HAND.name.lower(), {})
     return {
-        "seconds_to_zero": max(each["seconds_to_zero"] for each in seen),
-        "seconds_visible_to_zero": max(each["seconds_visible_to_zero"] for each in seen),
+        "seconds_to_zero": _longest(faults, "seconds_to_zero"),
+        "seconds_visible_to_zero": _longest(faults, "seconds_visible_to_zero"),
         "seconds_to_zero_by_hand": by_hand.get("seconds_to_zero"),
         "requests_lost": sum(each["requests_lost"] for each in found.values()),
         "streams_cut": sum(each["streams_cut"] for each in found.values()),
         "requests": sum(each["requests"] for each in found.values()),
+        "requests_per_second": per_second,
         "stable_untouched": all(each["stable_untouched"] for each in found.values()),
         "not_found": [name for name, each in faults.items() if not each["found"]],
         "by_fault": found,
     }
 
 
-def main() -> None:
+def _longest(faults: dict[str, dict[str, Any]], figure: str) -> float | None:
+    return max((each[figure] for each in faults.values() if figure in each), default=None)
+
+
+def arguments(words: list[str] | None = None) -> argparse.Namespace:
+    """What the command line says."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--per-second", type=float, default=8, help="requests")
+    parser.add_argument("--per-second", type=float, default=6, help="requests")
     parser.add_argument("--limit-seconds", type=float, default=150, help="for a fault to be found")
     parser.add_argument("--name", default="chiasm-canary", help="of the cluster")
     parser.add_argument("--keep", action="store_true", help="leave the cluster running")
     parser.add_argument("--only", nargs="*", choices=[fault.name for fault in FAULTS])
-    options = parser.parse_args()
+    return parser.parse_args(words)
+
+
+def main() -> None:
+    options = arguments()
     faults = tuple(fault for fault in FAULTS if not options.only or fault.name in options.only)
     with tempfile.TemporaryDirectory(prefix="chiasm-bench-") as folder:
         try:
@@ -311,7 +321,7 @@ def main() -> None:
                 LocalCluster(options.name).down()
     if options.only:
         return
-    publish("canary_abort", summary(found))
+    publish("canary_abort", summary(found, options.per_second))
 
 
 if __name__ == "__main__":

@@ -29,12 +29,10 @@ from typing import Any
 import aiohttp
 import uvloop
 from aiohttp import web
-from chiasm_contract import messages
 from chiasm_contract.config import SidecarConfig
 from chiasm_contract.messages import (
     ChatMessage,
     FinishEvent,
-    ModelCard,
     PodState,
     TextPart,
     TokenEvent,
@@ -46,7 +44,7 @@ from chiasm_sidecar.server import listen, running
 from chiasm_sidecar.traffic.counting import Books
 from chiasm_sidecar.traffic.routing import Asked, Router
 from reporting import publish
-from stand_ins import identity_of_nobody
+from stand_ins import identity_of_nobody, serving
 from starlette.datastructures import Headers
 
 REPLICAS = (1, 3, 8)
@@ -135,35 +133,15 @@ def decided(num_replicas: int, runs: int, total: int) -> dict[str, float]:
 def instant_worker() -> web.Application:
     """Speaks the contract and answers at once."""
     identity = identity_of_nobody()
-    card = ModelCard(id="demo", family="none", architecture="None", max_model_len=4096)
     usage = Usage(prompt_tokens=8, completion_tokens=1, cached_tokens=0, image_tokens=0)
     events = (TokenEvent(text="So.", token_ids=(1,)), FinishEvent(reason="stop", usage=usage))
-    lines = b"".join(event.model_dump_json().encode() + b"\n" for event in events)
-    headers = {
-        messages.INCARNATION_HEADER: identity.incarnation,
-        messages.COMPUTE_FP_HEADER: identity.compute_fp,
-    }
+    lines = b"".join(serving.line(event) for event in events)
 
     async def generate(request: web.Request) -> web.Response:
         await request.read()
-        return web.Response(body=lines, headers=headers)
+        return web.Response(body=lines, headers=serving.headers(identity))
 
-    def answer(text: str) -> Any:
-        async def respond(_: web.Request) -> web.Response:
-            return web.Response(text=text)
-
-        return respond
-
-    app = web.Application()
-    for path, text in (
-        ("/health", ""),
-        ("/identity", identity.model_dump_json()),
-        ("/model", card.model_dump_json()),
-        ("/metrics", ""),
-    ):
-        app.router.add_get(path, answer(text))
-    app.router.add_post("/generate", generate)
-    return app
+    return serving.application("demo", identity, generate)
 
 
 @contextlib.asynccontextmanager

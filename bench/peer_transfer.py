@@ -27,7 +27,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import xxhash
@@ -55,6 +55,7 @@ from chiasm_sidecar.kv.tiers.base import Tier
 from chiasm_sidecar.kv.tiers.level import Level
 from chiasm_sidecar.metrics import Metrics
 from reporting import publish
+from stand_ins.peers import on_loopback
 
 OWN, OTHER = "127.0.0.9", "127.0.0.2"
 PORTS = {"stream": 19300, "nixl": 19302}
@@ -85,19 +86,9 @@ def record(number: int, payload_bytes: int) -> bytes:
     return encode_header(head) + data + padding + encode_trailer(head)
 
 
-def peers(folder: Path, own: str, others: Sequence[str], transport: PeerTransport) -> PeerSettings:
-    settings = PeerSettings(
-        hosts=tuple(others),
-        port=PORTS[transport],
-        listen_host=own,
-        transport=transport,
-        secret_path=folder / "secret",
-        timeout_seconds=TIMEOUT_SECONDS,
-        refresh_seconds=3600,
-    )
-    if transport == "nixl":
-        return settings.model_copy(update={"data_port": 0, "interface": "lo"})
-    return settings
+def peers(folder: Path, own: str, transport: PeerTransport) -> PeerSettings:
+    port = PORTS[transport]
+    return on_loopback(folder, own, OTHER, transport, port=port, timeout_seconds=TIMEOUT_SECONDS)
 
 
 async def fill(arena: ArenaTier, count: int, payload_bytes: int) -> None:
@@ -112,7 +103,7 @@ async def serve(folder: Path, count: int, payload_bytes: int) -> None:
     arena = ArenaTier(Region(2 * count * record_bytes(payload_bytes)), 1.0)
     await fill(arena, count, payload_bytes)
     meters = Meters(Metrics("bench"))
-    tiers = [PeerTier(peers(folder, OTHER, [OTHER], each), arena, meters) for each in TRANSPORTS]
+    tiers = [PeerTier(peers(folder, OTHER, each), arena, meters) for each in TRANSPORTS]
     for tier in tiers:
         await tier.open()
     print("ready", flush=True)
@@ -144,9 +135,7 @@ class Reader:
         self.full = ArenaTier(Region(2 * count * self.size), 1.0)
         self._meters = Meters(Metrics("bench"))
         self.tiers = {
-            each: PeerTier(
-                peers(folder, OWN, [OTHER], each), ArenaTier(Region(2**21), 1.0), self._meters
-            )
+            each: PeerTier(peers(folder, OWN, each), ArenaTier(Region(2**21), 1.0), self._meters)
             for each in TRANSPORTS
         }
         self._buffer = bytearray(WINDOW_BYTES)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from chiasm_cluster.images import archive, dockerfile
-from chiasm_cluster.images.base import BaseImage
-from chiasm_cluster.images.layers import LayerBuilder
-from chiasm_cluster.images.load import PROJECT, version
+from chiasm_cluster.images import archive
+from chiasm_cluster.images.load import PROJECT, ImageFactory, version
 from chiasm_cluster.state import locked
 
 REPOSITORY = "chiasm/faulty-worker"
@@ -27,17 +25,10 @@ def write(folder: Path, cache_dir: Path) -> tuple[Path, str]:
     recipe_path.parent.mkdir()
     sidecar = (PROJECT / "sidecar" / "Dockerfile").read_text()
     recipe_path.write_text(sidecar.replace("USER ", _ADDED, 1))
-    base = BaseImage(print)
-    arguments = {"BASE_IMAGE": base.name, "CHIASM_VERSION": version(PROJECT)}
-    recipe = dockerfile.read(recipe_path, arguments)
-    config = {
-        "architecture": archive.architecture(),
-        "os": "linux",
-        "config": recipe.image_config,
-    }
+    factory = ImageFactory(cache_dir, print)
+    recipe = factory.recipe(recipe_path)
     with locked("images"):
-        layers = LayerBuilder(PROJECT, cache_dir / "images", base).layers(recipe)
-        image = archive.Image(f"docker.io/{REPOSITORY}:{version(PROJECT)}", config, layers)
+        image = factory.made_of(recipe, f"docker.io/{REPOSITORY}:{version(PROJECT)}")
         path = folder / "faulty-worker.tar"
         with path.open("wb") as out:
             archive.write_archive(out, image)

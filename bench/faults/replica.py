@@ -16,10 +16,12 @@ from chiasm_sidecar.kv.namespaces import Namespace
 from chiasm_sidecar.kv.peers.tier import PeerTier
 from chiasm_sidecar.kv.tiers.arena import ArenaTier, Place, Region
 from chiasm_sidecar.metrics import Metrics
+from stand_ins.peers import on_loopback
 
 from faults.process import Told
 
 PORT = 19400
+_TIMEOUT_SECONDS = 15
 _LEAD_BYTES = 64  # of a slot, before its record
 _REGION_BYTES = 2**22
 
@@ -28,18 +30,7 @@ def peers(folder: Path, own: str, other: str, transport: PeerTransport) -> PeerS
     secret = folder / "secret"
     if not secret.exists():
         secret.write_bytes(b"0123456789abcdef0123456789abcdef")
-    settings = PeerSettings(
-        hosts=(other,),
-        port=PORT,
-        listen_host=own,
-        transport=transport,
-        secret_path=secret,
-        timeout_seconds=15,
-        refresh_seconds=3600,
-    )
-    if transport == "nixl":
-        return settings.model_copy(update={"data_port": 0, "interface": "lo"})
-    return settings
+    return on_loopback(folder, own, other, transport, port=PORT, timeout_seconds=_TIMEOUT_SECONDS)
 
 
 class Memory(ArenaTier):

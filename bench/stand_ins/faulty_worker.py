@@ -14,7 +14,6 @@ import sys
 import uuid
 from enum import IntEnum
 from pathlib import Path
-from typing import Any
 
 from aiohttp import web
 from chiasm_contract import messages
@@ -25,13 +24,12 @@ from chiasm_contract.messages import (
     FinishEvent,
     GenerateHead,
     IdentityReport,
-    ModelCard,
     TextPart,
     TokenEvent,
     Usage,
 )
 
-from stand_ins import identity_of_nobody
+from stand_ins import identity_of_nobody, serving
 
 CLIENTS_MARK = "for the benchmark"  # in each question of a client, in none of the sidecar
 WORDS = ("There ", "are ", "three ", "red ", "circles", ".")
@@ -66,19 +64,7 @@ class FaultyWorker:
 
     def application(self) -> web.Application:
         """What listens on the socket."""
-        card = ModelCard(
-            id=self._config.model_id, family="none", architecture="None", max_model_len=4096
-        )
-        app = web.Application(client_max_size=2**30)
-        for path, text in (
-            ("/health", ""),
-            ("/identity", self._identity.model_dump_json()),
-            ("/model", card.model_dump_json()),
-            ("/metrics", ""),
-        ):
-            app.router.add_get(path, _saying(text))
-        app.router.add_post("/generate", self._generate)
-        return app
+        return serving.application(self._config.model_id, self._identity, self._generate)
 
     async def _generate(self, request: web.Request) -> web.StreamResponse:
         head, files = messages.decode_request(await request.read())
@@ -89,12 +75,7 @@ class FaultyWorker:
         due = self._num_asked >= ANSWERS_BEFORE_A_CRASH
         if fault is Fault.CRASHING and due:
             os._exit(1)
-        response = web.StreamResponse(
-            headers={
-                messages.INCARNATION_HEADER: self._identity.incarnation,
-                messages.COMPUTE_FP_HEADER: self._identity.compute_fp,
-            }
-        )
+        response = web.StreamResponse(headers=serving.headers(self._identity))
         await response.prepare(request)
         seconds = SLOW_TOKEN_SECONDS if fault is Fault.SLOW else TOKEN_SECONDS
         words = WRONG_WORDS if fault is Fault.WRONG else WORDS
@@ -102,21 +83,12 @@ class FaultyWorker:
             if fault is Fault.CRASHING_IN_ANSWERS and due and number == len(words) // 2:
                 os._exit(1)
             await asyncio.sleep(seconds)
-            event = TokenEvent(text=word, token_ids=(number,))
-            await response.write(event.model_dump_json().encode() + b"\n")
+            await response.write(serving.line(TokenEvent(text=word, token_ids=(number,))))
         usage = Usage(
             prompt_tokens=8, completion_tokens=len(words), cached_tokens=0, image_tokens=0
         )
-        finish = FinishEvent(reason="stop", usage=usage)
-        await response.write(finish.model_dump_json().encode() + b"\n")
+        await response.write(serving.line(FinishEvent(reason="stop", usage=usage)))
         return response
-
-
-def _saying(text: str) -> Any:
-    async def respond(_: web.Request) -> web.Response:
-        return web.Response(text=text)
-
-    return respond
 
 
 def _is_of_a_client(head: GenerateHead) -> bool:

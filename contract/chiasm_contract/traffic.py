@@ -85,7 +85,7 @@ class TrafficPlan(_Message):
     )
     member_addresses: tuple[str, ...] = Field(
         default=(),
-        description="host:port of the members' metrics ports, in any order: sidecars tell each "
+        description="host:port of the members' metrics ports, in their order: sidecars tell each "
         "other there which conversations the canary has. Empty: they do not, and a later turn "
         "that reaches another sidecar without its conversation header goes to stable",
     )

@@ -29,6 +29,18 @@ def free_port() -> int:
     return port
 
 
+def own_ports(worker: ScriptedWorker, revision: str = "") -> SidecarConfig:
+    """For a process: it listens on its own."""
+    return SidecarConfig(
+        model_id="demo",
+        worker_socket=worker.socket_path,
+        host="127.0.0.1",
+        api_port=free_port(),
+        metrics_port=free_port(),
+        revision=revision,
+    )
+
+
 def command(config: SidecarConfig, folder: Path) -> list[str]:
     path = folder / "sidecar.json"
     path.write_text(config.model_dump_json())
@@ -53,13 +65,7 @@ class Running:
 
 @pytest.fixture
 async def sidecar(worker: ScriptedWorker, tmp_path: Path) -> AsyncIterator[Running]:
-    config = SidecarConfig(
-        model_id="demo",
-        worker_socket=worker.socket_path,
-        host="127.0.0.1",
-        api_port=free_port(),
-        metrics_port=free_port(),
-    )
+    config = own_ports(worker)
     process = await asyncio.create_subprocess_exec(
         *command(config, tmp_path), stderr=subprocess.PIPE
     )

@@ -49,12 +49,26 @@ class ImageFactory:
         recipe = self._recipe(image)
         if not self._builder.is_noted(recipe):
             requirements.require_disk(self._folder, needed, f"Making the {image} image")
+        return self.made_of(recipe, image_name(image, self._version))
+
+    def made_of(self, recipe: dockerfile.Recipe, name: str) -> archive.Image:
+        """The image of a recipe; layers that are in the cache are not made again.
+
+        Raises: ClusterError when a step fails.
+        """
         config = {
             "architecture": archive.architecture(),
             "os": "linux",
             "config": recipe.image_config,
         }
-        return archive.Image(image_name(image, self._version), config, self._builder.layers(recipe))
+        return archive.Image(name, config, self._builder.layers(recipe))
+
+    def recipe(self, path: Path, **arguments: str) -> dockerfile.Recipe:
+        """A Dockerfile, with the arguments that all of ours take.
+
+        Raises: ClusterError when it is not understood.
+        """
+        return dockerfile.read(path, {**self._arguments, **arguments})
 
     def drop_large_trees(self, image: str) -> None:
         """Give back the disk space of what every node has now."""
@@ -64,8 +78,7 @@ class ImageFactory:
     def _recipe(self, image: str) -> dockerfile.Recipe:
         """A Dockerfile and a list of packages, which lie in the same folder."""
         packages = self._project / LISTS[image]
-        arguments = {**self._arguments, "REQUIREMENTS": packages.name}
-        return dockerfile.read(packages.with_name("Dockerfile"), arguments)
+        return self.recipe(packages.with_name("Dockerfile"), REQUIREMENTS=packages.name)
 
 
 def image_name(image: str, project_version: str) -> str:

@@ -1,9 +1,10 @@
 """Reads request bodies within two limits: one for each, one for all that are held at once.
 
 A body is held from its first byte until the worker has answered its first, and costs several times
-its size on the way (text, media, frame). Without the second limit a few dozen large requests
-would end the process, and with it every answer that runs. Small bodies are not counted, so a few
-large ones that stall keep nobody else out.
+its size on the way (text, media, frame). One that was handed to another sidecar is held until
+nobody else will be asked: a stream's until its first whole event, any other's until the answer is
+whole. Without the second limit a few dozen large requests would end the process, and with it every
+answer that runs. Small bodies are not counted, so a few large ones that stall keep nobody else out.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ from chiasm_sidecar.tenants.gate import Gate
 from chiasm_sidecar.traffic.counting import CLIENT_CLOSED
 from chiasm_sidecar.traffic.division import Division, Given
 from chiasm_sidecar.traffic.handover import NotAnswered
-from chiasm_sidecar.traffic.observer import MEASURES_HEADER, comment
+from chiasm_sidecar.traffic.observer import MEASURES_HEADER, StreamReader, comment
 from chiasm_sidecar.traffic.routing import Asked, Route
 from chiasm_sidecar.worker_client import WorkerClient, WorkerGone
 
@@ -219,7 +219,8 @@ class ChatEndpoint:
             return
         is_last = place is given.route.places[-1]
         async with self._division.handover.ask(place, prepared.body, headers, is_last) as response:
-            await relay(exchange, response, pending.waiting, given.observed, pending.let_go)
+            reader = StreamReader(given.observed, given.keeps_text)
+            await relay(exchange, response, pending.waiting, reader, pending.let_go)
 
     async def _generate(
         self, exchange: Exchange, prepared: Prepared, held: HeldBody, waiting: Waiting
@@ -308,7 +309,7 @@ class ChatEndpoint:
 
     def _observe(self, exchange: Exchange, batch: list[TokenEvent | FinishEvent]) -> None:
         """Note when text came."""
-        if not isinstance(batch[0], TokenEvent):
+        if not any(isinstance(event, TokenEvent) for event in batch):
             return
         now = time.perf_counter()
         if exchange.first_text is None:

@@ -59,6 +59,8 @@ class Exchange:
     def note_finish(self, event: FinishEvent) -> None:
         """A choice has ended."""
         self.finish, self.usage = event, event.usage
+        if self.given is not None and self.given.keeps_text:
+            self.given.observed.texts.setdefault(event.index, [])
         if self.given is not None and event.usage is not None:
             observed = self.given.observed
             observed.whole = True

@@ -6,7 +6,9 @@ until then another revision can still answer. Must not know: who else could.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from http import HTTPStatus
 
 import aiohttp
@@ -15,17 +17,19 @@ from chiasm_contract.errors import Unavailable
 from chiasm_sidecar.front_door.client_waits import Waiting
 from chiasm_sidecar.front_door.exchange import Exchange
 from chiasm_sidecar.traffic.handover import NotAnswered
-from chiasm_sidecar.traffic.observer import MEASURES_HEADER, Observed, StreamReader
+from chiasm_sidecar.traffic.observer import MEASURES_HEADER, StreamReader
 
 _PASSED_HEADERS = ("retry-after", "www-authenticate")
 _MEASURES = MEASURES_HEADER.decode()
+# A connection that takes longer to end is not worth keeping.
+_END_SECONDS = 1.0
 
 
 async def relay(
     exchange: Exchange,
     response: aiohttp.ClientResponse,
     waiting: Waiting,
-    observed: Observed,
+    reader: StreamReader,
     let_go: Callable[[], None],
 ) -> None:
     """Send the whole answer.
@@ -34,15 +38,16 @@ async def relay(
         exchange: with the client.
         response: from the other sidecar, its body unread.
         waiting: ended once the answer is whole.
-        observed: what is seen of the answer goes there.
+        reader: reads along in the answer, be it a stream or not.
         let_go: called once the request will be sent nowhere else.
 
     Raises: NotAnswered or aiohttp.ClientError while the client has seen nothing, Unavailable when
     the answer was cut later.
     """
     if response.status == HTTPStatus.OK and response.content_type == "text/event-stream":
-        await _stream(exchange, response, waiting, StreamReader(observed), let_go)
+        await _stream(exchange, response, waiting, reader, let_go)
         return
+    observed = reader.observed
     data = await response.read()
     if response.status == HTTPStatus.OK:
         observed.read_complete(data)
@@ -89,9 +94,16 @@ async def _stream(
     elif not observed.whole:
         raise _cut() if exchange.response_started else NotAnswered(_cut().message)
     else:
-        # The mark behind the last piece: with it the connection goes back into the pool.
-        async for _ in response.content.iter_any():
-            pass
+        await _read_the_end(response)
+
+
+async def _read_the_end(response: aiohttp.ClientResponse) -> None:
+    """Read the mark behind the last piece: with it the connection goes back into the pool. The
+    client has its whole answer, so that whatever happens here is no fault of it."""
+    with suppress(aiohttp.ClientError, TimeoutError):
+        async with asyncio.timeout(_END_SECONDS):
+            async for _ in response.content.iter_any():
+                pass
 
 
 def _cut() -> Unavailable:

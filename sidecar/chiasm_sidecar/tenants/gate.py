@@ -103,10 +103,15 @@ class Gate:
             content = source.read(self._keys)
             self._ring = key_ring(content.entries, content.server_key)
         except KeysRefused as error:
+            if isinstance(error, source.KeysUnread):
+                self._seen = None  # No stamp: they are read again.
+                if str(error) == self._refusal:
+                    return
             self._refusal = str(error)
             self._loaded("refused")
             log.error("tenants' keys refused", extra={"fields": {"why": str(error)}})
         else:
+            self._refusal = ""
             self._loaded("taken")
             log.info("tenants' keys taken", extra={"fields": {"tenants": len(content.entries)}})
 

@@ -23,6 +23,10 @@ _LINK = "..data"
 _MAX_FILE_BYTES = 2**20  # a Secret has no more
 
 
+class KeysUnread(KeysRefused):
+    """The files could not be read this time; the same ones may be read the next time."""
+
+
 @dataclass(frozen=True)
 class Content:
     """What the mounted files say."""
@@ -39,7 +43,7 @@ def stamp(paths: TenantKeys) -> Hashable:
 def read(paths: TenantKeys) -> Content:
     """Keys by tenant, and the server key without the newline that editors add.
 
-    Raises: KeysRefused naming the file that cannot be read.
+    Raises: KeysUnread naming the file that cannot be read, KeysRefused for what cannot be keys.
     """
     try:
         entries = (
@@ -49,7 +53,7 @@ def read(paths: TenantKeys) -> Content:
         )
         return Content(entries, _bytes(paths.server_key_path).rstrip(b"\r\n"))
     except OSError as error:
-        raise KeysRefused(f"{error.filename} cannot be read: {error.strerror}.") from error
+        raise KeysUnread(f"{error.filename} cannot be read: {error.strerror}.") from error
 
 
 def _signs(path: Path) -> Iterator[Hashable]:

@@ -5,7 +5,9 @@ revision after the @ says whom the conversation is with to sidecars that have ne
 client that makes one up chooses between the revisions for its own requests, and no more.
 
 By content, where it does not: every later turn repeats the first turns and the first answer. Both
-are in the key, for many conversations begin alike, and so are samples of the files.
+are in the key, for many conversations begin alike. Of a long text or a file the key holds the
+length and both ends: this runs between the events of all other answers, and may take no
+milliseconds.
 
 The caller's scope is in every key, so nobody's conversation is found by somebody else. What does
 not match (an answer that was edited) is a conversation whose pin is lost.
@@ -68,7 +70,7 @@ def opening_of(scope_fp: str, messages: Sequence[ChatMessage], files: Iterable[b
         pieces.append(message.role.encode())
         for part in message.content:
             if isinstance(part, TextPart):
-                pieces.append(part.text.encode())
+                pieces += _sample(part.text.encode())
             else:
                 pieces += _sample(next(remaining, b""))
     return _digest(b"opening", scope_fp, pieces)
@@ -86,7 +88,7 @@ def key_of_content(opening: bytes, answer: str) -> bytes:
 
 
 def _sample(data: bytes) -> list[bytes]:
-    """Enough of a file to tell it from others without reading megabytes."""
+    """Enough of a text or a file to tell it from others without hashing megabytes."""
     return [str(len(data)).encode(), data[:_SAMPLE_BYTES], data[-_SAMPLE_BYTES:]]
 
 

@@ -29,11 +29,13 @@ from chiasm_sidecar.traffic.handover import Handover
 from chiasm_sidecar.traffic.observer import Observed
 from chiasm_sidecar.traffic.routing import Asked, Place, Route, Router
 from chiasm_sidecar.traffic.shadows import Shadow, Shadows, is_repeatable
-from chiasm_sidecar.traffic.sharing import Sharing
+from chiasm_sidecar.traffic.sharing import Sharing, others
 
 log = logging.getLogger("chiasm.sidecar.traffic")
 
 _INTERVAL_SECONDS = 0.5
+# Of a file that could not be read: no stamp, so that it is read again.
+_UNREAD = object()
 
 
 @dataclass
@@ -62,6 +64,7 @@ class Division:
 
     def __init__(self, config: SidecarConfig, member: str, metrics: Metrics) -> None:
         self._own = config.revision
+        self._member = member
         self._path: Path | None = config.traffic_file
         self._metrics = metrics
         self._seen: Hashable = None
@@ -130,15 +133,18 @@ class Division:
 
     def _tell_canarys(self, route: Route, revision: str, keys: list[bytes]) -> None:
         if keys and route.role(revision) == "canary":
-            self.sharing.tell(route.plan.member_addresses, dict.fromkeys(keys, revision))
+            self._tell(route, revision, keys)
+
+    def _tell(self, route: Route, revision: str, keys: list[bytes]) -> None:
+        addresses = others(route.plan, self._member)
+        self.sharing.tell(addresses, dict.fromkeys(keys, revision))
 
     def begin(self, route: Route, place: Place, modality: str, started: float) -> Given:
         """A request is given to `place`; whoever begins must `reroute` or `end`."""
         if place is not route.places[0]:
             keys = self.router.moved(route, place.revision, time.monotonic())
             if keys:
-                pins = dict.fromkeys(keys, place.revision)
-                self.sharing.tell(route.plan.member_addresses, pins)
+                self._tell(route, place.revision, keys)
         return Given(route, place, self.books.begin(place.revision, modality, started))
 
     def reroute(self, given: Given) -> None:
@@ -215,6 +221,10 @@ class Division:
                 raise plans.PlanRefused("This sidecar's file names no revision of its own.")
             self._take(plans.parse(source.read(self._path), self.plan))
         except plans.PlanRefused as error:
+            if isinstance(error, source.PlanUnread):
+                self._seen = _UNREAD
+                if str(error) == self._problem:
+                    return  # Said already, and looked at twice a second.
             self._problem = str(error)
             self._metrics.count("chiasm_traffic_plan_loads_total", outcome="refused")
             log.error("traffic plan refused", extra={"fields": {"why": self._problem}})

@@ -9,6 +9,8 @@ side learns that nobody waits any more.
 from __future__ import annotations
 
 import io
+import socket
+import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
@@ -25,6 +27,10 @@ PATH = "/v1/chat/completions"
 _KEEPALIVE_SECONDS = 30.0
 # A pod that has gone without a word answers no connection.
 _CONNECT_SECONDS = 2.0
+# A node that vanishes ends no connection. What is not acknowledged for so long, and what answers
+# no probe, is given up; an answer that merely takes its time acknowledges probes.
+_UNACKNOWLEDGED_MILLISECONDS = 10_000
+_PROBE_AFTER_SECONDS, _PROBE_EVERY_SECONDS, _NUM_PROBES = 5, 2, 3
 _RETRY_AFTER_SECONDS = 2
 # A Service chooses a pod for each connection: pods that are new get requests only by new ones.
 _REQUESTS_OF_A_CONNECTION = 16
@@ -53,7 +59,9 @@ class Handover:
 
     async def __aenter__(self) -> Handover:
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE_SECONDS),
+            connector=aiohttp.TCPConnector(
+                limit=0, keepalive_timeout=_KEEPALIVE_SECONDS, socket_factory=_socket
+            ),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS),
             auto_decompress=False,
         )
@@ -119,6 +127,22 @@ class Handover:
             except aiohttp.ClientError as error:
                 raise _broken() from error
         raise _broken()
+
+
+def _socket(address: aiohttp.AddrInfoType) -> socket.socket:
+    """One that notices when nobody is at its other end any more."""
+    family, kind, protocol, _, _ = address
+    made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if sys.platform == "linux":
+        for option, value in (
+            (socket.TCP_USER_TIMEOUT, _UNACKNOWLEDGED_MILLISECONDS),
+            (socket.TCP_KEEPIDLE, _PROBE_AFTER_SECONDS),
+            (socket.TCP_KEEPINTVL, _PROBE_EVERY_SECONDS),
+            (socket.TCP_KEEPCNT, _NUM_PROBES),
+        ):
+            made.setsockopt(socket.IPPROTO_TCP, option, value)
+    return made
 
 
 def _broken() -> NotAnswered:

@@ -22,6 +22,7 @@ from chiasm_sidecar.traffic.counting import Timing
 
 _END = b"\n\n"
 _DATA = b"data: "
+_FAULT = b'data: {"error"'
 _COMMENT = b": chiasm "
 _MEASURES = re.compile(r"(\d{1,9}) (\d{1,6}\.\d{6})(?: (\d{1,6}\.\d{6}))?")
 _MAX_EVENT_BYTES = 4 * 2**20
@@ -75,10 +76,11 @@ class Observed:
 
 
 class StreamReader:
-    """Takes a stream of events apart."""
+    """Takes a stream of events apart; what it says is read only where somebody asks for it."""
 
-    def __init__(self, observed: Observed) -> None:
+    def __init__(self, observed: Observed, keeps_text: bool) -> None:
         self.observed = observed
+        self._keeps_text = keeps_text
         self._rest = b""
 
     def feed(self, data: bytes) -> bytes:
@@ -106,6 +108,9 @@ class StreamReader:
             self.observed.whole = True
         if not event.startswith(_DATA):
             return
+        # There is one event a token: parsing each would cost more than all else of passing it on.
+        if not self._keeps_text and not event.startswith(_FAULT):
+            return
         try:
             chunk = json.loads(event[len(_DATA) :])
         except ValueError:
@@ -118,6 +123,6 @@ class StreamReader:
             self._note(choice)
 
     def _note(self, choice: Mapping[str, Any]) -> None:
-        text = choice.get("delta", {}).get("content")
+        text = (choice.get("delta") or {}).get("content")
         if isinstance(text, str):
             self.observed.texts.setdefault(choice.get("index", 0), []).append(text)

@@ -41,6 +41,11 @@ def parse(data: bytes, current: TrafficPlan | None) -> TrafficPlan:
             raise PlanRefused(f"{address[:80]!r} is no host:port.")
     if len(set(plan.members)) != len(plan.members):
         raise PlanRefused("A member is named twice; each has one place.")
+    if plan.member_addresses and len(plan.member_addresses) != len(plan.members):
+        raise PlanRefused(
+            f"There are {len(plan.members)} members but {len(plan.member_addresses)} addresses; "
+            "each member has one, or none has."
+        )
     if current is not None and plan.epoch <= current.epoch and plan != current:
         raise PlanRefused(
             f"Epoch {plan.epoch} does not follow {current.epoch}; each other plan needs a larger "

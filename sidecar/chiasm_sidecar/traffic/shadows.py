@@ -102,7 +102,7 @@ class Shadows:
         self._count(shadow.modality, "agreed" if agreed else "differed")
 
     async def _answer(self, shadow: Shadow) -> Observed:
-        reader = StreamReader(Observed())
+        reader = StreamReader(Observed(), keeps_text=True)
         async with self._handover.ask(shadow.place, shadow.body, shadow.headers, False) as response:
             if response.status != 200:
                 return reader.observed

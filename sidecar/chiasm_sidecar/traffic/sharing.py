@@ -17,6 +17,7 @@ from typing import Annotated
 
 import aiohttp
 from chiasm_contract.errors import InvalidRequest
+from chiasm_contract.traffic import TrafficPlan
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from chiasm_sidecar.metrics import Metrics
@@ -55,6 +56,14 @@ def parse_message(body: bytes) -> dict[bytes, str]:
             "digits), each with a revision. Only sidecars send them."
         ) from None
     return {bytes.fromhex(key): revision for key, revision in message.pins.items()}
+
+
+def others(plan: TrafficPlan, member: str) -> tuple[str, ...]:
+    """The addresses of all members but `member`, which knows what it would be told."""
+    if not plan.member_addresses:
+        return ()
+    places = zip(plan.members, plan.member_addresses, strict=True)
+    return tuple(address for name, address in places if name != member)
 
 
 class Sharing:

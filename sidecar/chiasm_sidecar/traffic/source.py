@@ -17,6 +17,10 @@ from chiasm_sidecar.traffic.plan import PlanRefused
 _MAX_FILE_BYTES = 2**20  # a ConfigMap has no more
 
 
+class PlanUnread(PlanRefused):
+    """The file could not be read this time; the same one may be read the next time."""
+
+
 def stamp(path: Path) -> Hashable:
     """A value that changes whenever what `read` returns may have changed; None: no file."""
     try:
@@ -31,13 +35,13 @@ def stamp(path: Path) -> Hashable:
 def read(path: Path) -> bytes:
     """The file's bytes.
 
-    Raises: PlanRefused when it cannot be read.
+    Raises: PlanUnread when it cannot be read, PlanRefused when it is too large.
     """
     try:
         with path.open("rb") as file:
             data = file.read(_MAX_FILE_BYTES + 1)
     except OSError as error:
-        raise PlanRefused(f"{path} cannot be read: {error.strerror}.") from error
+        raise PlanUnread(f"{path} cannot be read: {error.strerror}.") from error
     if len(data) > _MAX_FILE_BYTES:
         raise PlanRefused(f"{path} has more than {_MAX_FILE_BYTES} bytes.")
     return data

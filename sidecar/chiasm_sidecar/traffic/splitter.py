@@ -33,6 +33,8 @@ class Splitter:
 
     def draw(self, share: int) -> bool:
         """Whether the next one is a hit, at `share` parts of WHOLE."""
+        if not share:
+            return False
         self.num_drawn += 1
         self._remainder += Fraction(share, WHOLE)
         if self._remainder < 1:

@@ -24,6 +24,7 @@ class Pod:
     plan: TrafficPlan | None = None
     pending: list[tuple[int, TrafficPlan]] = field(default_factory=list)
     told: str | None = None
+    address: str | None = "10.0.0.1"
 
 
 def pods_of(item: dict[str, Any], pods: Mapping[str, Pod]) -> list[Pod]:

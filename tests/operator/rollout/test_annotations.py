@@ -31,6 +31,17 @@ def test_a_weight_is_followed_exactly(text: str, parts: int, served: World) -> N
     assert served.plan.member_addresses == ("10.0.0.1:9100",) * len(served.plan.members)
 
 
+def test_who_has_no_address_yet_has_no_place(served: World) -> None:
+    beside(served)
+    pods = sorted(served.ready(served.pointer), key=lambda pod: pod.name)
+    for number, pod in enumerate(pods):
+        pod.address = f"10.0.0.{number}" if number else None
+    plan = served.settled().plan
+    assert plan is not None
+    assert plan.members == tuple(pod.name for pod in pods[1:])
+    assert plan.member_addresses == tuple(f"{pod.address}:9100" for pod in pods[1:])
+
+
 @given(st.integers(0, 10_000))
 def test_weights_are_read_as_they_are_written(parts: int) -> None:
     assert parse_weight(weight_text(parts)) == parts

@@ -212,7 +212,7 @@ class World:
             "spec": {},
             "status": {
                 "phase": "Running",
-                "podIP": "10.0.0.1",
+                "podIP": pod.address,
                 "conditions": [{"type": "Ready", "status": "True" if pod.ready else "False"}],
             },
         }

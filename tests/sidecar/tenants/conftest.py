@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import resource
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -41,6 +44,17 @@ class MountedSecret:
                 file.unlink()
         if before is not None:
             shutil.rmtree(before)
+
+
+@contextlib.contextmanager
+def no_file_can_be_opened() -> Iterator[None]:
+    """As in a process that has all the files open that it may have: each may still be looked at."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @pytest.fixture

@@ -17,7 +17,13 @@ from chiasm_sidecar.tenants.keys import key_ring
 from starlette.datastructures import Headers
 
 from tests.sidecar.conftest import Pod, StartPod, question
-from tests.sidecar.tenants.conftest import ACME, GLOBEX, SERVER_KEY, MountedSecret
+from tests.sidecar.tenants.conftest import (
+    ACME,
+    GLOBEX,
+    SERVER_KEY,
+    MountedSecret,
+    no_file_can_be_opened,
+)
 
 RING = key_ring({"acme": ACME, "globex": GLOBEX}, SERVER_KEY.encode())
 
@@ -138,6 +144,24 @@ async def test_keys_change_without_a_restart(
     keys.change(acme=fresh)
     await _until_loaded(pod, loads.format("taken"), 3)
     assert (await asked(pod, **bearer(ACME)))[0] == 401
+
+
+def test_keys_that_could_not_be_opened_once_are_read_again(
+    paths: TenantKeys, keys: MountedSecret
+) -> None:
+    metrics = Metrics("demo")
+    gate = Gate(paths, metrics)
+    for number in (1, 2):
+        fresh = f"acme-other-key-000{number}"
+        keys.change(acme=fresh)
+        with no_file_can_be_opened():
+            for _ in range(3):
+                gate.refresh()
+        refused = metrics.total("chiasm_sidecar_tenant_key_loads_total", outcome="refused")
+        assert refused == number, "said once"
+        gate.refresh()
+        asking = Headers({"authorization": f"Bearer {fresh}"})
+        assert gate.caller(asking).tenant == "acme", "the same files"
 
 
 async def _until_loaded(pod: Pod, metric: str, count: int) -> None:

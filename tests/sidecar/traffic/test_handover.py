@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -80,3 +83,38 @@ async def test_which_answers_are_taken(status: int, is_last: bool) -> None:
                 async with handover.ask(place, b"", HEADERS, is_last):
                     pass
         assert len(seen) == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the options have other names elsewhere")
+async def test_a_node_that_vanishes_is_noticed() -> None:
+    ended = asyncio.Event()
+
+    async def begin_an_answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n")
+        await reader.read()
+        writer.close()
+        await writer.wait_closed()
+        ended.set()
+
+    server = await asyncio.start_server(begin_an_answer, "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()
+    place = Place("v1-canary", f"{host}:{port}")
+    async with (
+        server,
+        Handover() as handover,
+        handover.ask(place, b"", HEADERS, is_last=False) as response,
+    ):
+        assert response.connection is not None
+        assert response.connection.transport is not None
+        made = response.connection.transport.get_extra_info("socket")
+        assert made.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        for option, value in (
+            (socket.TCP_USER_TIMEOUT, 10_000),
+            (socket.TCP_KEEPIDLE, 5),
+            (socket.TCP_KEEPINTVL, 2),
+            (socket.TCP_KEEPCNT, 3),
+        ):
+            assert made.getsockopt(socket.IPPROTO_TCP, option) == value
+    async with asyncio.timeout(20):
+        await ended.wait()

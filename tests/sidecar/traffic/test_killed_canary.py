@@ -11,11 +11,10 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from chiasm_contract.config import SidecarConfig
 from chiasm_contract.traffic import WHOLE, Version
 
 from tests.sidecar.conftest import ScriptedWorker, forever, identity, question, until
-from tests.sidecar.test_server import command, free_port
+from tests.sidecar.test_server import command, own_ports
 from tests.sidecar.traffic.conftest import SAYS_CANARY, WEIGHTS, Fleet
 from tests.sidecar.traffic.plans import CANARY, STABLE
 from tests.sidecar.traffic.test_two_revisions import say
@@ -40,14 +39,7 @@ async def canary(tmp_path: Path) -> AsyncIterator[CanaryProcess]:
         answer=SAYS_CANARY,
     )
     await worker.start()
-    config = SidecarConfig(
-        model_id="demo",
-        worker_socket=worker.socket_path,
-        host="127.0.0.1",
-        api_port=free_port(),
-        metrics_port=free_port(),
-        revision=CANARY,
-    )
+    config = own_ports(worker, CANARY)
     process = await asyncio.create_subprocess_exec(
         *command(config, tmp_path), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )

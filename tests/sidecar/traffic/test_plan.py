@@ -12,10 +12,12 @@ from chiasm_sidecar.traffic import source
 from chiasm_sidecar.traffic.division import Division
 from chiasm_sidecar.traffic.plan import PlanRefused, parse
 
-from tests.sidecar.tenants.conftest import MountedSecret
+from tests.sidecar.tenants.conftest import MountedSecret, no_file_can_be_opened
 from tests.sidecar.traffic.plans import CANARY, STABLE, plan, without_canary
 
 KEY = "traffic.json"
+GUARD = "chiasm_kv_version_check_total"
+LOADS = "chiasm_traffic_plan_loads_total"
 OTHER = Version(revision="v1-other", address="[fd00::1]:8000")
 
 
@@ -36,6 +38,10 @@ def test_a_later_plan_follows() -> None:
         (plan(4, canary=plan().stable).model_dump_json().encode(), "are both revision"),
         (plan(4, canary=None).model_dump_json().encode(), "but no canary"),
         (plan(4, members=("a", "a")).model_dump_json().encode(), "named twice"),
+        (
+            plan(4, members=("a", "b"), member_addresses=("a:1",)).model_dump_json().encode(),
+            "2 members but 1 addresses",
+        ),
         (plan(4, member_addresses=("a:0",)).model_dump_json().encode(), "'a:0' is no host:port"),
         (plan(2).model_dump_json().encode(), "Epoch 2 does not follow 3"),
         (plan(3, share=1).model_dump_json().encode(), "Epoch 3 does not follow 3"),
@@ -58,9 +64,9 @@ def test_what_cannot_be_followed_is_a_sentence(data: bytes, words: str) -> None:
     assert str(refused.value).endswith(".")
 
 
-def division(path: Path, revision: str = STABLE) -> Division:
+def division(path: Path, revision: str = STABLE, metrics: Metrics | None = None) -> Division:
     config = SidecarConfig(model_id="demo", revision=revision, traffic_file=path)
-    return Division(config, "pod-0", Metrics("demo"))
+    return Division(config, "pod-0", metrics or Metrics("demo"))
 
 
 def epochs(taken: Division) -> tuple[int, bool]:
@@ -87,6 +93,63 @@ def test_a_mounted_plan_is_followed_as_it_changes(tmp_path: Path) -> None:
     sidecar.refresh()
     assert epochs(sidecar) == (2, True)
     assert str(sidecar.report().problem) == f"{mount.path / KEY} is gone."
+
+
+def test_a_plan_that_could_not_be_opened_once_is_read_again(tmp_path: Path) -> None:
+    mount = MountedSecret(tmp_path / "traffic", **{KEY: plan(1).model_dump_json()})
+    metrics = Metrics("demo")
+    sidecar = division(mount.path / KEY, metrics=metrics)
+    mount.change(**{KEY: plan(2).model_dump_json()})
+    with no_file_can_be_opened():
+        for _ in range(3):
+            sidecar.refresh()
+    assert epochs(sidecar) == (1, True)
+    assert "cannot be read: Too many open files" in str(sidecar.report().problem)
+    assert metrics.total(LOADS, outcome="refused") == 1, "said once"
+    sidecar.refresh()
+    assert epochs(sidecar) == (2, False), "the same file"
+    mount.change(**{KEY: "{"})
+    for _ in range(3):
+        sidecar.refresh()
+    mount.change(**{KEY: "{"})
+    sidecar.refresh()
+    assert metrics.total(LOADS, outcome="refused") == 3, "each file that is refused is said"
+    mount.change(**{KEY: plan(3).model_dump_json()})
+    with no_file_can_be_opened():
+        sidecar.refresh()
+    mount.change()
+    sidecar.refresh()
+    assert str(sidecar.report().problem) == f"{mount.path / KEY} is gone."
+
+
+def test_what_the_guard_refused_is_told_by_window(tmp_path: Path) -> None:
+    mount = MountedSecret(tmp_path / "traffic", **{KEY: plan(1).model_dump_json()})
+    metrics = Metrics("demo")
+
+    def judged(number: int, **labels: str) -> None:
+        refused = {"tier": "host", "op": "get_kv", "outcome": "reject"}
+        metrics.count(GUARD, number, **(refused | labels))
+
+    def told(epoch: int, window: int) -> dict[str, dict[str, int]]:
+        mount.change(**{KEY: plan(epoch, window=window).model_dump_json()})
+        sidecar.refresh()
+        versions = sidecar.report().versions
+        return {
+            revision: {kind: counts.guard_rejects for kind, counts in version.by_modality.items()}
+            for revision, version in versions.items()
+        }
+
+    judged(2)
+    sidecar = division(mount.path / KEY, metrics=metrics)
+    assert told(2, window=1) == {STABLE: {}, CANARY: {}}, "those are from before the plan"
+    judged(3)
+    judged(1, tier="disk")
+    judged(5, outcome="accept")
+    judged(7, op="update_kv")
+    assert told(3, window=1) == {STABLE: {"unknown": 4}, CANARY: {}}, "the pod's own, in all tiers"
+    assert told(4, window=2) == {STABLE: {}, CANARY: {}}, "a new window"
+    judged(1)
+    assert told(5, window=2) == {STABLE: {"unknown": 1}, CANARY: {}}
 
 
 def test_a_sidecar_without_a_revision_follows_no_plan(tmp_path: Path) -> None:

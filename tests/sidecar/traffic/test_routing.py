@@ -213,11 +213,19 @@ def test_who_was_moved_to_stable_stays() -> None:
     made.moved(route, STABLE, 0)
     assert to(made, named("x")) == (STABLE, "pin")
     assert to(made, named(f"x@{CANARY}")) == (STABLE, "pin"), "whatever an older answer said"
-    made.take(without_canary(2))
-    made.take(plan(3, share=WHOLE))
-    made.moved(route, STABLE, 0)
-    made.answered(taken(made, asked()), CANARY, [], 0)
-    assert len(made.pins) == 1
+
+
+def test_what_ends_under_another_pair_pins_nothing() -> None:
+    made = router(plan(share=WHOLE))
+    named_route, fresh_route = taken(made, named("x")), taken(made, asked())
+    made.take(plan(2, canary=Version(revision="v1-third", address="h:1"), window=2))
+    assert made.moved(named_route, STABLE, 0) == []
+    assert made.answered(fresh_route, CANARY, ["A disc."], 0) == []
+    assert len(made.pins) == 0
+    made.take(plan(3, share=WHOLE, window=3))
+    assert made.moved(named_route, STABLE, 0) != []
+    assert made.answered(fresh_route, CANARY, ["A disc."], 0) != []
+    assert len(made.pins) == 2, "the routes as such could"
 
 
 OVERRIDES: list[tuple[Override, dict[str, str], str | None]] = [
@@ -297,6 +305,21 @@ def test_files_tell_conversations_apart() -> None:
     turns = [ChatMessage(role=role, content=(TextPart(text=text),)) for role, text in later()[1:]]  # type: ignore[arg-type]
     assert to(made, shown(b"one", *turns)) == (CANARY, "pin")
     assert to(made, shown(b"two", *turns)) == (STABLE, "lost")
+
+
+def test_long_texts_are_known_by_their_length_and_both_ends() -> None:
+    made = router(plan(share=WHOLE))
+    text = "a" * 100_000
+
+    def turns(first: str) -> list[Turn]:
+        return [("user", first), *later()[1:]]
+
+    made.answered(taken(made, asked([("user", text)])), CANARY, ["A disc."], 0)
+    assert to(made, asked(turns(text))) == (CANARY, "pin")
+    middle = f"{text[:50_000]}b{text[50_001:]}"
+    assert to(made, asked(turns(middle))) == (CANARY, "pin"), "the middle is not read"
+    for other in (f"b{text[1:]}", f"{text[1:]}b", text[1:]):
+        assert to(made, asked(turns(other))) == (STABLE, "lost")
 
 
 def test_pins_of_other_sidecars() -> None:

@@ -65,6 +65,14 @@ def test_a_phase_is_taken_only_before_the_first_draw(share: int, place: int, n: 
     assert fresh.draw(share) == other.draw(share)
 
 
+@given(SHARES, st.integers(0, 7), st.integers(1, 30))
+def test_a_share_of_nothing_is_no_draw(share: int, place: int, n: int) -> None:
+    begun, other = Splitter(Fraction(0)), Splitter(Fraction(place, 8))
+    assert not begun.draw(0)
+    begun.rephase(Fraction(place, 8))
+    assert [begun.draw(share) for _ in range(n)] == [other.draw(share) for _ in range(n)]
+
+
 @pytest.mark.parametrize(("share", "expected"), [(0, 0), (WHOLE, 100)])
 def test_nothing_and_all(share: int, expected: int) -> None:
     assert sum(pod.draw(share) for pod in fleet(4) for _ in range(25)) == expected

@@ -36,7 +36,7 @@ def planned(asked: Asked, seen: Seen, split: Split, address: dict[str, str]) -> 
         divided_by=asked.divided_by,
         sticky=sticky.mode == "conversation",
         sticky_seconds=sticky.ttl_seconds,
-        members=seen.of(split.stable).members if beside else (),
+        members=seen.of(split.stable).entries if beside else (),
         member_addresses=seen.of(split.stable).addresses if beside else (),
     )
     if before == plan:

@@ -29,8 +29,8 @@ class Standing:
         replicas: what its Deployment asks for.
         ready: pods that take requests.
         pods: pods that are not going.
-        members: names of the ready ones, sorted.
-        entries: those of them that a client can reach: Kubernetes gives each an address first.
+        entries: names of the ready ones that a client can reach, sorted: Kubernetes gives each
+            an address first.
         addresses: host:port of the metrics ports of `entries`, in their order.
         compute_fp: what they say that they compute.
     """
@@ -38,7 +38,6 @@ class Standing:
     replicas: int = 0
     ready: int = 0
     pods: int = 0
-    members: tuple[str, ...] = ()
     entries: tuple[str, ...] = ()
     addresses: tuple[str, ...] = ()
     compute_fp: str | None = None
@@ -181,7 +180,6 @@ def _standing(observed: Observed, target: Target, revision: str) -> Standing:
         replicas=deployment.get("spec", {}).get("replicas", 0),
         ready=len(ready),
         pods=len(pods),
-        members=tuple(names_of_ready),
         entries=entries,
         addresses=tuple(names.host_port(hosts[name], names.METRICS_PORT) for name in entries),
         compute_fp=_compute_fp(observed.states, names_of_ready),

@@ -27,6 +27,7 @@ from chiasm_sidecar.metrics import Metrics
 from tests.sidecar.kv.conftest import IDENTITY, NAMESPACE, key, record
 
 ROOT = Path(__file__).parents[4]
+PORT = 19200
 SECRET = b"0123456789abcdef0123456789abcdef"
 
 
@@ -40,7 +41,7 @@ def settings(
     plain = {
         "hosts": others,
         "listen_host": own,
-        "port": 19200,
+        "port": PORT,
         "transport": transport,
         "secret_path": secret,
         "timeout_seconds": 20,
