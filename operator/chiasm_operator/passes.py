@@ -77,7 +77,8 @@ class Pass:
             fresh = record_of(target)
         except InvalidSpec as invalid:
             said = status.invalid(resource, str(invalid), self.now())
-            return Rest(said.settled and await self._say(resource, body, epoch, said))
+            told = await self._say(resource, body, epoch, said)
+            return Rest(said.settled and told)
         now = self.now()
         observed = await self._observe(target)
         seen = look(target, observed)

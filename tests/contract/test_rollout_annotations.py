@@ -46,7 +46,7 @@ def test_another_action_is_named_with_those_there_are() -> None:
     (fault,) = rollout_annotations.faults({ACTION: "rollback"})
     assert fault.message == (
         "'rollback' is no action; allowed are pause, resume, promote, abort, retry, each also with "
-        ":REVISION behind it."
+        ":REVISION or :REVISION:ANYTHING behind it."
     )
 
 
