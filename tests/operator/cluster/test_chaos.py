@@ -92,7 +92,7 @@ def _without_uids(fields: Any) -> Any:
 
 
 def said(status: dict[str, Any], namespace: str) -> dict[str, Any]:
-    """A status without times; generations are equal, for the story is."""
+    """A status without times and counts of lives; generations are equal, for the story is."""
     conditions = {
         # The number of a plan only counts on the way.
         item["type"]: (item["status"], item["reason"], item["message"].rstrip("0123456789."))
@@ -100,7 +100,7 @@ def said(status: dict[str, Any], namespace: str) -> dict[str, Any]:
     }
     rollout = {key: value for key, value in status["rollout"].items() if key != "epoch"}
     return {
-        **status,
+        **{key: value for key, value in status.items() if key != "operatorEpoch"},
         "rollout": rollout,
         "url": status["url"].replace(namespace, "NAMESPACE"),
         "conditions": conditions,
