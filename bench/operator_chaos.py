@@ -24,7 +24,7 @@ TESTS = (
     "tests/operator/cluster/test_chaos.py",
     "tests/operator/cluster/test_rollout.py::test_killed_at_every_transition_the_end_is_the_same",
 )
-EVERY_KILL = ROOT / "tests" / "operator" / "rollout" / "every_kill.py"
+EVERY_KILL = ROOT / "tests" / "operator" / "rollout" / "made_up" / "every_kill.py"
 
 
 def on_a_cluster() -> dict[str, float]:

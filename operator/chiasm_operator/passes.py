@@ -19,8 +19,8 @@ from chiasm_operator.cluster import Cluster
 from chiasm_operator.podstate import PodStates
 from chiasm_operator.reconcile import children, status
 from chiasm_operator.reconcile.diagnosis import refusals as why_refused
+from chiasm_operator.reconcile.diagnosis.pods import needs_events
 from chiasm_operator.reconcile.observed import Observed, is_active, key_of, pods_of
-from chiasm_operator.reconcile.pods import needs_events
 from chiasm_operator.reconcile.problems import Event, Problem
 from chiasm_operator.reconcile.rollout import Asked, Decision, decide, look
 from chiasm_operator.render import Target

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from chiasm_contract.conditions import Reason
 from chiasm_operator.reconcile.diagnosis import departures, refusals
-from chiasm_operator.reconcile.pods import diagnose
+from chiasm_operator.reconcile.diagnosis.pods import diagnose
 from chiasm_operator.reconcile.problems import Problem
 from chiasm_operator.render import Target
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from chiasm_contract.messages import PodState
-from chiasm_operator.reconcile.pods import diagnose
+from chiasm_operator.reconcile.diagnosis.pods import diagnose
 from chiasm_operator.render import Target
 
 MakeTarget = Callable[..., Target]

@@ -10,7 +10,7 @@ from chiasm_contract.conditions import Reason
 from chiasm_operator.reconcile.observed import volume_of
 from chiasm_operator.reconcile.problems import Problem
 from chiasm_operator.render import Target, secret_uses
-from chiasm_operator.render.tenants import KEYS_VOLUME, SERVER_KEY_VOLUME
+from chiasm_operator.render.pod.tenants import KEYS_VOLUME, SERVER_KEY_VOLUME
 from chiasm_operator.resource import Manifest
 
 _MISSING_SECRET = re.compile(r'secret "([^"]+)" not found')

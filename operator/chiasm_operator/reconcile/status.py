@@ -21,6 +21,7 @@ from chiasm_contract.conditions import (
 from chiasm_operator.reconcile import autoscaling, namespaces, routing
 from chiasm_operator.reconcile.children import ChildPlan, deployment_settled
 from chiasm_operator.reconcile.diagnosis import departures, refusals
+from chiasm_operator.reconcile.diagnosis.pods import diagnose, lacking
 from chiasm_operator.reconcile.identity import judge
 from chiasm_operator.reconcile.observed import (
     Observed,
@@ -30,7 +31,6 @@ from chiasm_operator.reconcile.observed import (
     pods_of,
     revision_of,
 )
-from chiasm_operator.reconcile.pods import diagnose, lacking
 from chiasm_operator.reconcile.problems import Event, Problem
 from chiasm_operator.reconcile.rollout import Asked, Decision, said
 from chiasm_operator.render import Target

@@ -21,12 +21,10 @@ from chiasm_operator.render import (
     route,
     service,
     service_account,
-    tenants,
-    tiers,
     traffic,
 )
+from chiasm_operator.render.pod import SecretUse, tenants, tiers
 from chiasm_operator.render.revision import Record
-from chiasm_operator.render.secret_use import SecretUse
 from chiasm_operator.render.target import Target
 from chiasm_operator.resource import Manifest
 

@@ -15,7 +15,8 @@ from chiasm_contract.fingerprint import Value
 from chiasm_contract.tiers import BlockService, BlockTiers, DiskTier, PeerTier, ValkeyTier
 from pydantic import BaseModel, ValidationError
 
-from chiasm_operator.render import service, tenants
+from chiasm_operator.render import service
+from chiasm_operator.render.pod import tenants
 from chiasm_operator.render.target import Target
 from chiasm_operator.resource import InvalidSpec
 

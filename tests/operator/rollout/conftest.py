@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.operator.rollout.scenarios import spec
-from tests.operator.rollout.world import World
+from tests.operator.rollout.made_up.scenarios import spec
+from tests.operator.rollout.made_up.world import World
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from chiasm_contract.weights import parse_weight, weight_text
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.operator.rollout.scenarios import both, note, spec
-from tests.operator.rollout.world import World
+from tests.operator.rollout.made_up.scenarios import both, note, spec
+from tests.operator.rollout.made_up.world import World
 
 STEPS = [{"setWeight": 20}, {"pause": {}}, {"setWeight": 40}, {"pause": {}}]
 

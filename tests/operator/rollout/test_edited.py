@@ -10,8 +10,8 @@ import pytest
 from chiasm_contract import names
 from chiasm_operator.render.traffic import ROLLOUT_KEY
 
-from tests.operator.rollout.scenarios import both, note, spec
-from tests.operator.rollout.world import NAME, World
+from tests.operator.rollout.made_up.scenarios import both, note, spec
+from tests.operator.rollout.made_up.world import NAME, World
 
 
 def edit(world: World, key: str, change: Mapping[str, Any]) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.operator.rollout.deployments import Pod
-from tests.operator.rollout.world import World
+from tests.operator.rollout.made_up.deployments import Pod
+from tests.operator.rollout.made_up.world import World
 
 ENDED = {
     "exitCode": 137,

@@ -13,8 +13,8 @@ from chiasm_operator.reconcile.analysis import Policy
 from chiasm_operator.reconcile.rollout import forward
 from pydantic import BaseModel, ValidationError
 
-from tests.operator.rollout.scenarios import compare, count, note, spec
-from tests.operator.rollout.world import World
+from tests.operator.rollout.made_up.scenarios import compare, count, note, spec
+from tests.operator.rollout.made_up.world import World
 
 Check = Callable[[World], None]
 CHECKS: dict[str, Check] = {}

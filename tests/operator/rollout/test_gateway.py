@@ -9,8 +9,8 @@ import pytest
 from chiasm_operator.api import Refused
 from chiasm_operator.render.route import ROUTE
 
-from tests.operator.rollout.scenarios import Stage, both, note
-from tests.operator.rollout.world import NAME, World
+from tests.operator.rollout.made_up.scenarios import Stage, both, note
+from tests.operator.rollout.made_up.world import NAME, World
 
 GATEWAY = {"parentRefs": [{"name": "public"}], "split": "gateway"}
 

@@ -7,7 +7,7 @@ from typing import Any
 from chiasm_operator.api import Refused
 from chiasm_operator.render.autoscaler import SCALED_OBJECT
 
-from tests.operator.rollout.world import NAME, World
+from tests.operator.rollout.made_up.world import NAME, World
 
 TRIGGER = {"serverAddress": "http://p", "query": "q", "threshold": 8}
 

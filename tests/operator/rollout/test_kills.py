@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.operator.rollout.scenarios import SCENARIOS, STEPS, WINDOW, note, spec, told
-from tests.operator.rollout.world import World
+from tests.operator.rollout.made_up.scenarios import SCENARIOS, STEPS, WINDOW, note, spec, told
+from tests.operator.rollout.made_up.world import World
 
 # Each end state once. Hypothesis chooses which kills are tried; bench/operator_chaos.py does all.
 _ENDS: dict[str, tuple[World, object]] = {}

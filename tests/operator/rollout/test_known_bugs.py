@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from chiasm_operator.render import pod as pod_rendering
 
-from tests.operator.rollout.scenarios import STEPS, both, note, spec
-from tests.operator.rollout.world import World
+from tests.operator.rollout.made_up.scenarios import STEPS, both, note, spec
+from tests.operator.rollout.made_up.world import World
 
 
 def canary(world: World, weight: str = "50", revision: int = 2) -> World:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from chiasm_contract import names
 
-from tests.operator.rollout.world import NAME, World
+from tests.operator.rollout.made_up.world import NAME, World
 
 PEERS = {"secret": {"name": "peers", "key": "secret"}}
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 from chiasm_contract import names
 
-from tests.operator.rollout.scenarios import note, spec
-from tests.operator.rollout.world import NAME, World
+from tests.operator.rollout.made_up.scenarios import note, spec
+from tests.operator.rollout.made_up.world import NAME, World
 
 TRAFFIC = ("ConfigMap", f"{NAME}-traffic")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from chiasm_contract.traffic import Counts
 
-from tests.operator.rollout.world import World
+from tests.operator.rollout.made_up.world import World
 
 Stage = Callable[[World], None]
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 from chiasm_contract import names
 from chiasm_contract.traffic import TrafficPlan
 
-from tests.operator.rollout.deployments import pods_of
+from tests.operator.rollout.made_up.deployments import pods_of
 
 if TYPE_CHECKING:
-    from tests.operator.rollout.world import World
+    from tests.operator.rollout.made_up.world import World
 
 
 class Broken(AssertionError):

@@ -8,7 +8,7 @@ from typing import Any
 from chiasm_contract import names, quantity
 from chiasm_contract.api.tiers import SecretEntry
 
-from chiasm_operator.render.secret_use import SecretUse
+from chiasm_operator.render.pod.secret_use import SecretUse
 from chiasm_operator.render.target import Target
 
 _DISK, _VALKEY, _PEERS = "disk-tier", "valkey", "peers"

@@ -13,9 +13,10 @@ from typing import Any
 
 from chiasm_contract import names, quantity
 
-from chiasm_operator.render import placement, retired, tenants
+from chiasm_operator.render import retired
+from chiasm_operator.render.pod import placement, tenants
+from chiasm_operator.render.pod.tiers import tier_mounts, tier_volumes
 from chiasm_operator.render.target import Target
-from chiasm_operator.render.tiers import tier_mounts, tier_volumes
 
 MODEL_VOLUME = "model"
 _RUN, _TMP, _CONFIG, _TRAFFIC = "run", "tmp", "config", "traffic"

@@ -7,7 +7,7 @@ from typing import Any
 from chiasm_contract import names
 from chiasm_contract.tenants import TenantKeys
 
-from chiasm_operator.render.secret_use import SecretUse
+from chiasm_operator.render.pod.secret_use import SecretUse
 from chiasm_operator.render.target import Target
 
 KEYS_VOLUME, SERVER_KEY_VOLUME = "tenant-keys", "server-key"

@@ -22,8 +22,8 @@ from chiasm_operator.leadership.fence import Fence
 from chiasm_operator.passes import Pass, Rest
 from chiasm_operator.resource import Images
 
-from tests.operator.rollout import deployments, never
-from tests.operator.rollout.deployments import Pod
+from tests.operator.rollout.made_up import deployments, never
+from tests.operator.rollout.made_up.deployments import Pod
 
 NAMESPACE, NAME = "vision", "reader"
 UID = "11111111-2222-3333-4444-555555555555"

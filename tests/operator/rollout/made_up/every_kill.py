@@ -11,10 +11,10 @@ import logging
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[4]))
 
-from tests.operator.rollout.scenarios import SCENARIOS, told
-from tests.operator.rollout.world import World
+from tests.operator.rollout.made_up.scenarios import SCENARIOS, told
+from tests.operator.rollout.made_up.world import World
 
 
 def main() -> None:
