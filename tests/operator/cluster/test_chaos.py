@@ -19,7 +19,7 @@ import httpx
 import pytest
 from chiasm_contract import names
 
-pytestmark = [pytest.mark.cluster, pytest.mark.kills]
+pytestmark = pytest.mark.cluster
 
 NUM_RESOURCES = 10
 NUM_KILLS = 20
