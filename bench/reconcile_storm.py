@@ -4,8 +4,9 @@ From the request that creates a resource to the arrival of the last of its child
 `p50_seconds`, `p99_seconds`, `max_seconds`. `api_calls_per_resource` is the API server's own count
 of what the operator's account asked for until every resource was Healthy, and
 `calls_per_resource_minute_at_rest` the same in the minute after that. Nodes run nothing: pods are
-said to be ready by hand, after all children are there. Client, watches, API server, etcd,
-controllers and operator share this machine's cores.
+said to be ready by hand, after all children are there. `bare_client_seconds` is what a client takes
+that decides nothing and only applies the same children once more, with no operator running.
+Client, watches, API server, etcd, controllers and operator share this machine's cores.
 
     python bench/reconcile_storm.py [--resources 500] [--kubeconfig FILE]
 """
@@ -29,6 +30,7 @@ from typing import Any
 import yaml
 from reporting import publish
 from storm.api import Api, give_the_operator_a_flow, remove_the_flow
+from storm.bare import OWNER, write_again
 
 ROOT = Path(__file__).resolve().parent.parent
 CLUSTER = "storm"
@@ -37,7 +39,7 @@ NUM_NAMESPACES = 10
 GOAL_SECONDS = 10.0
 PATIENCE_SECONDS = 420.0
 REST_SECONDS = 60.0
-OWNER, MANAGER = "chiasm.dev/name", "app.kubernetes.io/managed-by=chiasm-operator"
+MANAGER = "app.kubernetes.io/managed-by=chiasm-operator"
 COLLECTIONS = (
     "/api/v1/serviceaccounts", "/api/v1/configmaps", "/api/v1/services",
     "/apis/apps/v1/deployments", "/apis/apps/v1/controllerrevisions",
@@ -54,6 +56,7 @@ class Storm:
         # Of an earlier run's namespaces some may still be going.
         run = secrets.token_hex(2)
         self.namespaces = [f"storm-{run}-{number}" for number in range(NUM_NAMESPACES)]
+        self.bare_namespaces = {name: f"bare-{name}" for name in self.namespaces}
         self.names = [
             (self.namespaces[number % NUM_NAMESPACES], f"reader-{number:04d}")
             for number in range(num_resources)
@@ -145,9 +148,12 @@ async def measure(kubeconfig: Path, num_resources: int, log: Path) -> dict[str, 
         for name in storm.namespaces:
             await api.call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
         with operator(kubeconfig, log) as process:
-            return await _figures(api, storm, process.pid)
+            figures = await _figures(api, storm, process.pid)
+        bare = await write_again(api, COLLECTIONS, MANAGER, storm.bare_namespaces)
+        ratio = round(figures["max_seconds"] / bare, 2)
+        return {**figures, "bare_client_seconds": round(bare, 2), "max_vs_bare_client": ratio}
     finally:
-        for name in storm.namespaces:
+        for name in (*storm.namespaces, *storm.bare_namespaces.values()):
             await api.call("DELETE", f"/api/v1/namespaces/{name}")
         await remove_the_flow(api)
         await api.close()
