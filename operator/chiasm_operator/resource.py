@@ -5,7 +5,8 @@ Must not know: Kubernetes clients, clocks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +15,8 @@ from chiasm_contract.conditions import Condition
 from pydantic import ValidationError
 
 Manifest = Mapping[str, Any]
+
+_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 class InvalidSpec(ValueError):
@@ -72,18 +75,35 @@ def from_manifest(body: Manifest) -> Resource:
         deleting="deletionTimestamp" in metadata,
         spec=body.get("spec", {}),
         status=body.get("status", {}),
-        appliers_of_replicas=tuple(
-            entry["manager"]
-            for entry in metadata.get("managedFields", ())
-            if _applies(entry) and "f:replicas" in entry.get("fieldsV1", {}).get("f:spec", {})
-        ),
+        appliers_of_replicas=tuple(_appliers_of_replicas(metadata)),
         annotations=metadata.get("annotations") or {},
     )
 
 
-def _applies(entry: Manifest) -> bool:
-    """Server-side, or as kubectl did before that."""
-    return bool(entry["operation"] == "Apply" or entry["manager"] == "kubectl-client-side-apply")
+def _appliers_of_replicas(metadata: Manifest) -> Iterator[str]:
+    """Who applies a manifest with spec.replicas in it.
+
+    Server-side it is who owns the field. Who creates a resource by applying on the client's side
+    owns each default too, so there the manifest itself is asked, which lies in an annotation.
+    """
+    by_client = _has_replicas((metadata.get("annotations") or {}).get(_LAST_APPLIED, ""))
+    for entry in metadata.get("managedFields", ()):
+        fields = entry.get("fieldsV1", {})
+        if entry["operation"] == "Apply":
+            applies = "f:replicas" in fields.get("f:spec", {})
+        else:
+            annotations = fields.get("f:metadata", {}).get("f:annotations", {})
+            applies = by_client and f"f:{_LAST_APPLIED}" in annotations
+        if applies:
+            yield entry["manager"]
+
+
+def _has_replicas(applied: str) -> bool:
+    """Whether a manifest, as JSON that anybody may have edited, sets spec.replicas."""
+    try:
+        return json.loads(applied)["spec"]["replicas"] is not None
+    except (ValueError, LookupError, TypeError):
+        return False
 
 
 def parse_spec(spec: Manifest) -> Spec:

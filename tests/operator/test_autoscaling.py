@@ -146,7 +146,7 @@ NOT_READY = {
         ("minimal", (), "Unknown NotReported", "has not reported yet"),
         ("minimal", (ABLE, NO_METRICS), "False AutoscalerInactive", "Is metrics-server installed"),
         ("minimal", (ABLE,), "True AutoscalerActive", "sets spec.replicas"),
-        ("minimal", (ABLE, LIMITED), "True AutoscalerActive", "more than the maximum replica"),
+        ("minimal", (ABLE, LIMITED), "True AutoscalerActive", "spec.replicas. The desired replica"),
         ("autoscaled", (), "Unknown NotReported", "has not reported yet"),
         ("autoscaled", (NOT_READY,), "False AutoscalerInactive", "ScaledObjectCheckFailed"),
         ("autoscaled", ({"type": "Active", "status": "Unknown"},), "Unknown NotReported", "KEDA"),
@@ -171,7 +171,7 @@ def test_its_own_words_are_passed_on(
     ("manager", "operation", "told"),
     [
         ("argocd-controller", "Apply", True),
-        ("kubectl-client-side-apply", "Update", True),
+        ("kubectl-client-side-apply", "Update", False),  # it owns defaults too
         ("kube-controller-manager", "Update", False),
         ("kubectl-edit", "Update", False),
     ],
@@ -191,6 +191,33 @@ def test_a_manifest_that_undoes_the_autoscaler_is_named(
     assert finding is not None
     assert (finding.reason is Reason.REPLICAS_CONTESTED) is told
     assert (repr(manager) in finding.message) is told
+
+
+@pytest.mark.parametrize(
+    ("applied", "told"),
+    [
+        ('{"spec": {"replicas": 2}}', True),
+        ('{"spec": {"replicas": null}}', False),
+        ('{"spec": {}}', False),
+        ('{"spec": 1}', False),
+        ("[]", False),
+        ("{", False),
+    ],
+)
+@pytest.mark.parametrize("manager", ["kubectl-client-side-apply", "argocd-controller"])
+def test_who_applies_on_the_clients_side_is_asked_for_the_manifest(
+    manager: str, applied: str, told: bool
+) -> None:
+    """The defaults of what it creates are its own as well: the field's owner says nothing."""
+    annotation = "kubectl.kubernetes.io/last-applied-configuration"
+    owned = {"f:metadata": {"f:annotations": {f"f:{annotation}": {}}}, "f:spec": {"f:replicas": {}}}
+    entries = [
+        {"manager": "kube-controller-manager", "operation": "Update", "fieldsV1": {}},
+        {"manager": manager, "operation": "Update", "fieldsV1": owned},
+    ]
+    metadata = {"name": "a", "namespace": "b", "uid": "c", "managedFields": entries}
+    resource = from_manifest({"metadata": {**metadata, "annotations": {annotation: applied}}})
+    assert resource.appliers_of_replicas == ((manager,) if told else ())
 
 
 def test_a_cluster_without_keda_is_named(make_target: MakeTarget) -> None:

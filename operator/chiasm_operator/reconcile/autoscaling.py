@@ -69,7 +69,8 @@ def _hpa(target: Target, said: Mapping[str, Manifest]) -> Finding:
         if item.get("status") == "False":
             return _inactive(HPA, target, item)
     limited = said.get("ScalingLimited", {})
-    more = f" {limited['message']}." if limited.get("status") == "True" else ""
+    words = limited.get("message", "") if limited.get("status") == "True" else ""
+    more = f" {words[0].upper()}{words[1:]}." if words else ""
     return _finding(Truth.TRUE, Reason.AUTOSCALER_ACTIVE, f"{HPA} sets spec.replicas.{more}")
 
 

@@ -5,6 +5,7 @@ There is no metrics-server: a HorizontalPodAutoscaler lifts what is below its mi
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,37 @@ def test_autoscalers_set_replicas_and_nobody_undoes_it(
     assert replicas(calm, asked)[0] == 3
     for each in (asked, own):
         calm.delete(calm.path(each))
+
+
+def test_kubectl_apply_contests_only_what_its_manifest_says(
+    calm: World, name: str, kubectl: Callable[..., str], eventually: Eventually
+) -> None:
+    """Whoever creates a resource without `replicas` owns the default of it, as the API sees it."""
+
+    def apply(**spec: Any) -> None:
+        manifest = {
+            "apiVersion": "chiasm.dev/v1alpha1",
+            "kind": "MultimodalInference",
+            "metadata": {"name": name, "namespace": calm.name},
+            "spec": {
+                "model": {"source": {"builtin": "demo"}},
+                "podTemplate": {"nodeSelector": {"chiasm.dev/no-such-node": "true"}},
+                "autoscaling": {"maxReplicas": 5, "hpa": BY_CPU},
+                **spec,
+            },
+        }
+        kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
+
+    def told(words: str) -> bool:
+        return words in calm.condition(name, "Autoscaled").get("message", "")
+
+    apply()
+    eventually(lambda: told("metrics-server"), "what the autoscaler lacks should be told")
+    apply(replicas=2)
+    eventually(lambda: told("kubectl-client-side-apply"), "who has replicas too should be told")
+    apply()
+    eventually(lambda: told("metrics-server"), "it should be forgotten with the number")
+    calm.delete(calm.path(name))
 
 
 @pytest.fixture
