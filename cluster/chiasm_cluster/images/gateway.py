@@ -6,37 +6,31 @@ from collections.abc import Callable
 from pathlib import Path
 
 from chiasm_cluster.build import gateway
-from chiasm_cluster.images import archive, dockerfile
+from chiasm_cluster.images import archive, dockerfile, program
 from chiasm_cluster.images.base import BaseImage
 from chiasm_cluster.images.layers import LayerBuilder
 
-GATEWAY_IMAGE = f"docker.io/chiasm/envoy-gateway:{gateway.version()}"
+GATEWAY_IMAGE = f"docker.io/chiasm/envoy-gateway:{gateway.PROGRAM.version}"
 ENVOY_IMAGE = "docker.io/chiasm/envoy:1.40.0"
 
 
-def controller(program: Path, base: archive.Layer) -> archive.Image:
-    """Envoy Gateway: one program on the `base` of the other images, whichever way it is linked."""
-    config = {
-        "architecture": archive.architecture(),
-        "os": "linux",
-        "config": {
-            "Entrypoint": [f"/usr/local/bin/{gateway.PROGRAM}"],
-            "Env": ["PATH=/usr/local/bin"],
-            "User": "65532:65532",
-        },
-    }
-    layer = archive.of_program(program, f"/usr/local/bin/{gateway.PROGRAM}")
-    return archive.Image(GATEWAY_IMAGE, config, (base, layer))
-
-
-def envoy(cache_dir: Path, say: Callable[[str], None]) -> archive.Image:
-    """Envoy, made from its Dockerfile.
+def images(cache_dir: Path, say: Callable[[str], None]) -> tuple[archive.Image, ...]:
+    """Both, built when they are not there.
 
     Raises: ClusterError when a step fails.
     """
+    built = gateway.PROGRAM.ensure(cache_dir, say)
+    proxy = _envoy(cache_dir, say)
+    # On the base of the other images, whichever way it is linked.
+    return proxy, program.image(GATEWAY_IMAGE, built, proxy.layers[0])
+
+
+def _envoy(cache_dir: Path, say: Callable[[str], None]) -> archive.Image:
+    """Envoy, made from its Dockerfile."""
+    sources = gateway.PROGRAM.sources
     base = BaseImage(say)
-    recipe = dockerfile.read(gateway.SOURCES / "Dockerfile", {"BASE_IMAGE": base.name})
-    builder = LayerBuilder(gateway.SOURCES, cache_dir / "images", base)
+    recipe = dockerfile.read(sources / "Dockerfile", {"BASE_IMAGE": base.name})
+    builder = LayerBuilder(sources, cache_dir / "images", base)
     config = {
         "architecture": archive.architecture(),
         "os": "linux",
