@@ -40,6 +40,10 @@ test: setup ## Everything that needs no GPU: lint, types, unit, property, real K
 e2e-gateway: setup ## A canary behind a real Envoy; builds Envoy Gateway once (8 minutes on 2 cores)
 	@$(PY) -m pytest tests/gateway -m gateway $(ARGS)
 
+.PHONY: e2e-metrics
+e2e-metrics: setup ## An autoscaler that sees real load; builds metrics-server once (4 minutes on 2 cores)
+	@$(PY) -m pytest tests/metrics -m metrics $(ARGS)
+
 .PHONY: fmt
 fmt: setup ## Format the sources
 	@.venv/bin/ruff format .

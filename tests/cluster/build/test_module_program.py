@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from chiasm_cluster.build import gateway, module_program
+from chiasm_cluster.build import gateway, metrics, module_program
 from chiasm_cluster.build.module_program import ModuleProgram
 
-PROGRAMS = [gateway.PROGRAM]
+PROGRAMS = [gateway.PROGRAM, metrics.PROGRAM]
 
 
 @pytest.fixture(params=PROGRAMS, ids=lambda program: program.name)
