@@ -20,6 +20,8 @@ from chiasm_cluster.node.worker import ctr
 from chiasm_tour import tour
 from chiasm_tour.clusters import LocalCluster
 
+from tests.turns import turn_with
+
 RESOURCE = tour.RESOURCE
 
 T = TypeVar("T")
@@ -41,15 +43,17 @@ def running(
 ) -> Iterator[LocalCluster]:
     """A cluster with the controller made of `images` and with the chart; removed at the end."""
     cluster = LocalCluster(name)
-    try:
-        cluster.up()
-        cluster.load()
-        bring(name, images())
-        install(cluster)
-        tour.install(cluster)
-        yield cluster
-    finally:
-        cluster.down()
+    with turn_with(name):
+        cluster.down()  # what an interrupted run left
+        try:
+            cluster.up()
+            cluster.load()
+            bring(name, images())
+            install(cluster)
+            tour.install(cluster)
+            yield cluster
+        finally:
+            cluster.down()
 
 
 def bring(name: str, images: Iterable[Image]) -> None:
