@@ -104,8 +104,14 @@ def action(annotations: Mapping[str, str]) -> Action | None:
 
 
 def override(annotations: Mapping[str, str]) -> Override:
-    """The header and the cookie by which clients choose, as far as they can be followed."""
+    """The header and the cookie by which clients choose, as far as they can be followed.
+
+    A header and its value go together: without the value the header would mean something else.
+    """
     wrong = {fault.annotation for fault in _override_faults(annotations)}
+    pair = {names.ANNOTATION_CANARY_BY_HEADER, names.ANNOTATION_CANARY_BY_HEADER_VALUE}
+    if wrong & pair:
+        wrong |= pair
     fields = {
         "header": names.ANNOTATION_CANARY_BY_HEADER,
         "header_value": names.ANNOTATION_CANARY_BY_HEADER_VALUE,

@@ -89,6 +89,17 @@ def test_an_override_that_cannot_be_followed(given: dict[str, str], words: str) 
     assert not {name for name, value in followed.items() if value == given[fault.annotation]}
 
 
+@pytest.mark.parametrize("given", [{HEADER: "x canary", VALUE: "a"}, {HEADER: "x", VALUE: "a b"}])
+def test_a_header_and_its_value_are_followed_together_or_not_at_all(given: dict[str, str]) -> None:
+    """With the value left out the header would mean something else: `always` and `never`."""
+    assert rollout_annotations.override({**given, COOKIE: "c"}) == Override(cookie="c")
+
+
+def test_a_header_of_our_own_is_no_choice() -> None:
+    (fault,) = rollout_annotations.faults({HEADER: names.ROUTE_HEADER})
+    assert "a meaning of its own" in fault.message
+
+
 def test_a_misspelt_annotation_is_told_the_right_one() -> None:
     (fault,) = rollout_annotations.faults({"chiasm.dev/canary-wieght": "5"})
     assert "Did you mean chiasm.dev/canary-weight?" in fault.hint
