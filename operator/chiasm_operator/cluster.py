@@ -157,11 +157,16 @@ class Cluster:
                 raise
             return {"metadata": {"resourceVersion": str(sys.maxsize)}, "items": []}
 
-    def told(self, kind: Kind, change: str | None, manifest: Manifest) -> Key | None:
-        """Take in what a watch told; the resource that it is news of, if it is news."""
+    def told(self, kind: Kind, change: str | None, manifest: Manifest) -> set[Key]:
+        """Take in what a watch told; the resources that it is news of: two, where a child has
+        another owner's label than before."""
         known = _normal(kind, manifest)
+        metadata = known["metadata"]
+        before = self.index.get(kind.kind, metadata["namespace"], metadata["name"])
         put = self.index.drop if change == "DELETED" else self.index.put
-        return whose(kind.kind, known) if put(kind.kind, known) else None
+        if not put(kind.kind, known):
+            return set()
+        return {whose(kind.kind, each) for each in (before, known) if each is not None}
 
     def resource_of(self, namespace: str, name: str) -> Manifest | None:
         """A MultimodalInference as the index has it."""

@@ -57,9 +57,9 @@ class Runtime:
 
     def told(self, kind: Kind, change: str | None, manifest: Manifest) -> None:
         """A watch tells of an object; None is how kopf says that it was there before."""
-        key = self.supervisor.cluster.told(kind, change, manifest)
-        if key is not None and self._leading and self.supervisor.knows:
-            self.supervisor.wake(*key)
+        for key in self.supervisor.cluster.told(kind, change, manifest):
+            if self._leading and self.supervisor.knows:
+                self.supervisor.wake(*key)
 
     def stalled(self) -> str | None:
         """What no longer makes progress, in a sentence; None while all is well."""

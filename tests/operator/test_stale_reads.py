@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 from chiasm_contract import names
-from chiasm_operator.cluster import Cluster
+from chiasm_operator.cluster import KNOWN_KINDS, Cluster
 from chiasm_operator.leadership.fence import Fence
 from kubernetes_asyncio import client
 
@@ -104,6 +104,17 @@ async def test_what_is_gone_is_found_out(server: ApiServer, cluster: Cluster) ->
     server.catch_up()
     (child,) = await cluster.children("n", "reader")
     assert child["metadata"]["uid"] == "again"
+
+
+async def test_who_loses_a_child_hears_of_it_as_well(cluster: Cluster) -> None:
+    """Somebody gave it the label of another owner: the first one has to set it right."""
+    kind = next(each for each in KNOWN_KINDS if each.kind == "Service")
+    taken = {"namespace": "n", "name": "reader", "labels": {names.LABEL_OWNER: "other"}}
+    mine = {**MINE["metadata"], "resourceVersion": "1"}
+    assert cluster.told(kind, "ADDED", {"metadata": mine}) == {("n", "reader")}
+    told = cluster.told(kind, "MODIFIED", {"metadata": {**taken, "resourceVersion": "2"}})
+    assert told == {("n", "reader"), ("n", "other")}
+    assert cluster.told(kind, "MODIFIED", {"metadata": {**taken, "resourceVersion": "2"}}) == set()
 
 
 async def test_a_child_is_deleted(server: ApiServer, cluster: Cluster) -> None:

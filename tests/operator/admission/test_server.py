@@ -198,3 +198,17 @@ async def test_a_step_in_time_reaches_everybody() -> None:
     other, other_shown = replica(objects, NOW + SERVING_LIFE * 0.7 + timedelta(minutes=1))
     assert await other.look() == LOOK_SECONDS
     assert other_shown.keys == shown.keys
+
+
+async def test_an_emptied_bundle_is_filled_again() -> None:
+    """As by a tool that replaces the whole configuration with the chart's."""
+    objects = Objects()
+    upkeep, shown = replica(objects)
+    await upkeep.look()
+    assert await upkeep.look() == LOOK_SECONDS
+    before, objects.bundle = dict(objects.data), b""
+    assert await upkeep.look() == SOON_SECONDS
+    assert shown.keys is not None
+    assert objects.bundle == shown.keys.authorities
+    assert objects.data == before
+    assert await upkeep.look() == LOOK_SECONDS
