@@ -11,7 +11,8 @@ stands apart.
 excluded: in each round the round trip of a call that asks for nothing, and the judging of one for
 512, timed where it happens. The whole calls, with lookup, slots, copies, small checksums and the
 answer, are `*_call_*`, without the guard `*_call_unguarded_*`. `in_process_*` is judging alone in a
-tight loop. On a busy machine p99 is mostly waiting for a core.
+tight loop. `echo_*` is 64 bytes there and back between the same two processes, which nothing over a
+socket can go below: on a busy machine p99 is mostly waiting for a core.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import uvloop
 import xxhash
@@ -66,6 +67,19 @@ SCOPE_FP = bytes(range(32))
 MEDIA_DTYPES = {"fp16": "float16", "mixed": "float8_e4m3fn"}
 CHECKSUM_KIB = (16, 64, 256, 1024)
 PAUSE_SECONDS = 0.001
+ECHO, ECHO_BYTES = "echo.sock", 64
+
+
+class Echo(asyncio.Protocol):
+    """Sends back what it gets."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the way back."""
+        self._transport = cast("asyncio.WriteTransport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Answer at once."""
+        self._transport.write(data)
 
 
 class Unguarded(BlockStore):
@@ -135,6 +149,8 @@ async def serve(folder: Path) -> None:
                 store = store_type(levels, Registry(), meters)
                 service = BlockService(settings, store, functools.partial(_itself, report), meters)
                 await stack.enter_async_context(service.listening())
+        echo = await asyncio.get_running_loop().create_unix_server(Echo, folder / ECHO)
+        stack.callback(echo.close)
         print("listening", flush=True)
         await ended.wait()
     print(json.dumps({label: timing.milliseconds for label, timing in timings.items()}))
@@ -240,6 +256,9 @@ def in_turn(folder: Path, num_rounds: int) -> dict[str, list[float]]:
             if mode == "call":
                 ways.append((f"{precision}_nothing", worker, worker.nothing, 0))
     readings: dict[str, list[float]] = {label: [] for label, *_ in ways}
+    readings["echo"] = []
+    echo = socket.socket(socket.AF_UNIX)
+    echo.connect(str(folder / ECHO))
     for number in range(-20, num_rounds):
         random.shuffle(ways)
         for label, worker, data, expected in ways:
@@ -247,6 +266,12 @@ def in_turn(folder: Path, num_rounds: int) -> dict[str, list[float]]:
             milliseconds = worker.timed_ms(data, expected)
             if number >= 0:  # before: warm
                 readings[label].append(milliseconds)
+        pause()
+        begun = time.perf_counter()
+        echo.sendall(bytes(ECHO_BYTES))
+        echo.recv(ECHO_BYTES, socket.MSG_WAITALL)
+        readings["echo"].append((time.perf_counter() - begun) * 1e3)
+    echo.close()
     for _, worker, _, _ in ways:
         worker.sock.close()
     return readings

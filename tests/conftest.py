@@ -16,6 +16,8 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.turns import turn_with
+
 CLUSTER_NAME = "chiasm-test"
 
 Run = Callable[..., str]
@@ -52,11 +54,12 @@ def kubeconfig() -> Iterator[Path]:
     if given:
         yield Path(given)
         return
-    chiasm_cluster("down", "--name", CLUSTER_NAME)  # what an interrupted run left
-    started = chiasm_cluster("up", "--name", CLUSTER_NAME)
-    assert started.returncode == 0, started.stderr
-    yield Path(chiasm_cluster("kubeconfig", "--name", CLUSTER_NAME).stdout.strip())
-    chiasm_cluster("down", "--name", CLUSTER_NAME)
+    with turn_with(CLUSTER_NAME):
+        chiasm_cluster("down", "--name", CLUSTER_NAME)  # what an interrupted run left
+        started = chiasm_cluster("up", "--name", CLUSTER_NAME)
+        assert started.returncode == 0, started.stderr
+        yield Path(chiasm_cluster("kubeconfig", "--name", CLUSTER_NAME).stdout.strip())
+        chiasm_cluster("down", "--name", CLUSTER_NAME)
 
 
 @pytest.fixture(scope="session")

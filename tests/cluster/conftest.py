@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from chiasm_cluster.host import cgroups
 from chiasm_cluster.host.processes import Process
 from chiasm_cluster.node import carrier
 from chiasm_cluster.settings import Settings
+
+from tests.turns import turn_with
 
 IMAGE = "docker.io/chiasm/operator:0.1.0"
 
@@ -141,27 +144,27 @@ def cli() -> Callable[..., str]:
 @pytest.fixture
 def make_cluster() -> Iterator[Callable[[str], RunningCluster]]:
     """Names clusters that are taken down after the test."""
-    made: list[str] = []
+    with ExitStack() as made:
 
-    def make(name: str) -> RunningCluster:
-        chiasm_cluster("down", "--name", name)  # what an interrupted run left
-        made.append(name)
-        return RunningCluster(name)
+        def make(name: str) -> RunningCluster:
+            made.enter_context(turn_with(name))
+            chiasm_cluster("down", "--name", name)  # what an interrupted run left
+            made.callback(chiasm_cluster, "down", "--name", name)
+            return RunningCluster(name)
 
-    yield make
-    for name in made:
-        chiasm_cluster("down", "--name", name)
+        yield make
 
 
 @pytest.fixture(scope="package")
 def two_nodes() -> Iterator[RunningCluster]:
     """A cluster of two nodes with the operator's image, whose Python serves as a test program."""
     cluster = RunningCluster("selftest")
-    chiasm_cluster("down", "--name", cluster.name)  # what an interrupted run left
-    cluster.up(num_nodes=2)
-    chiasm_cluster("load", "--name", cluster.name, "operator")
-    yield cluster
-    chiasm_cluster("down", "--name", cluster.name)
+    with turn_with(cluster.name):
+        chiasm_cluster("down", "--name", cluster.name)  # what an interrupted run left
+        cluster.up(num_nodes=2)
+        chiasm_cluster("load", "--name", cluster.name, "operator")
+        yield cluster
+        chiasm_cluster("down", "--name", cluster.name)
 
 
 @pytest.fixture

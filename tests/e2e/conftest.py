@@ -12,6 +12,8 @@ import pytest
 from chiasm_tour import asking, tour
 from chiasm_tour.clusters import LocalCluster
 
+from tests.turns import turn_with
+
 NAME = "chiasm-e2e"
 SAMPLES = json.loads((asking.PICTURES / "questions.json").read_text())
 
@@ -20,12 +22,13 @@ SAMPLES = json.loads((asking.PICTURES / "questions.json").read_text())
 def demo_cluster() -> Iterator[LocalCluster]:
     """The cluster after `make demo` went through on it; removed at the end."""
     cluster = LocalCluster(NAME)
-    cluster.down()  # what an interrupted run left
-    try:
-        tour.demo(cluster)
-        yield cluster
-    finally:
-        cluster.down()
+    with turn_with(NAME):
+        cluster.down()  # what an interrupted run left
+        try:
+            tour.demo(cluster)
+            yield cluster
+        finally:
+            cluster.down()
 
 
 @pytest.fixture(scope="session")
