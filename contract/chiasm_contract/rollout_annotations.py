@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 
 from chiasm_contract import names
@@ -28,24 +28,34 @@ KNOWN = (
     names.ANNOTATION_RESTARTED_AT,
 )
 
+_THERE_ARE = f" There are: {', '.join(KNOWN)}."
+_MAX_HINTS = 8
+# An action is kept in the status, and what is wrong is said there.
+_MAX_ACTION = 128
+_MAX_QUOTED = 64
+
 # RFC 9110: names of headers and cookies, and what a header may hold.
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
 _VISIBLE = re.compile(r"[!-~]{1,128}")
 # Headers that mean something else already, so that a value in them is no wish for a revision.
 _TAKEN_HEADERS = frozenset(
     {
-        names.REVISION_HEADER, names.CONVERSATION_HEADER, "authorization", "connection",
-        "content-length", "content-type", "cookie", "host", "transfer-encoding",
+        names.REVISION_HEADER, names.ROUTE_HEADER, names.CONVERSATION_HEADER, "authorization",
+        "connection", "content-length", "content-type", "cookie", "host", "transfer-encoding",
     }
 )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class AnnotationFault:
-    """One annotation that cannot be followed: its name, and a sentence with what is allowed."""
+    """One annotation that cannot be followed: its name, and a sentence with what is allowed.
+
+    The hint is no part of the fault: the same one may come without.
+    """
 
     annotation: str
     message: str
+    hint: str = field(default="", compare=False)
 
 
 def manual_weight(annotations: Mapping[str, str]) -> int | None:
@@ -60,7 +70,7 @@ def manual_weight(annotations: Mapping[str, str]) -> int | None:
         return parse_weight(text)
     except ValueError as error:
         raise ValueError(
-            f"{text[:64]!r} is no weight; allowed are {ALLOWED}, and {AUTO}."
+            f"{_quoted(text)} is no weight; allowed are {ALLOWED}, and {AUTO}."
         ) from error
 
 
@@ -85,17 +95,23 @@ def action(annotations: Mapping[str, str]) -> Action | None:
     if text is None:
         return None
     verb, revision, *_ = [*text.split(":", 2), ""]
-    if verb not in ACTIONS:
+    if verb not in ACTIONS or len(text) > _MAX_ACTION:
         raise ValueError(
-            f"{text!r} is no action; allowed are {', '.join(ACTIONS)}, each also with :REVISION "
-            "or :REVISION:ANYTHING behind it."
+            f"{_quoted(text)} is no action; allowed are {', '.join(ACTIONS)}, each also with "
+            f":REVISION or :REVISION:ANYTHING behind it, up to {_MAX_ACTION} characters in all."
         )
     return Action(text, verb, revision)
 
 
 def override(annotations: Mapping[str, str]) -> Override:
-    """The header and the cookie by which clients choose, as far as they can be followed."""
+    """The header and the cookie by which clients choose, as far as they can be followed.
+
+    A header and its value go together: without the value the header would mean something else.
+    """
     wrong = {fault.annotation for fault in _override_faults(annotations)}
+    pair = {names.ANNOTATION_CANARY_BY_HEADER, names.ANNOTATION_CANARY_BY_HEADER_VALUE}
+    if wrong & pair:
+        wrong |= pair
     fields = {
         "header": names.ANNOTATION_CANARY_BY_HEADER,
         "header_value": names.ANNOTATION_CANARY_BY_HEADER_VALUE,
@@ -117,13 +133,12 @@ def unreadable(annotations: Mapping[str, str]) -> tuple[AnnotationFault, ...]:
 
 
 def _unknown(annotations: Mapping[str, str]) -> Iterator[AnnotationFault]:
-    for name in annotations:
-        if name.startswith(PREFIX) and name not in KNOWN:
-            near = get_close_matches(name, KNOWN, n=1)
-            hint = f"Did you mean {near[0]}? " if near else ""
-            yield AnnotationFault(
-                name, f"Nothing reads this annotation. {hint}There are: {', '.join(KNOWN)}."
-            )
+    unknown = [name for name in annotations if name.startswith(PREFIX) and name not in KNOWN]
+    for number, name in enumerate(unknown):
+        # To search takes long, and whoever asks about thousands has not misspelt them.
+        near = get_close_matches(name, KNOWN, n=1) if number < _MAX_HINTS else []
+        hint = f" Did you mean {near[0]}?" if near else ""
+        yield AnnotationFault(name, "Nothing reads this annotation.", hint + _THERE_ARE)
 
 
 def _unparsed(annotations: Mapping[str, str]) -> Iterator[AnnotationFault]:
@@ -145,26 +160,36 @@ def _override_faults(annotations: Mapping[str, str]) -> Iterator[AnnotationFault
     if header is not None:
         name = names.ANNOTATION_CANARY_BY_HEADER
         if not _fits(_TOKEN, header):
-            yield AnnotationFault(name, f"{header!r} is not the name of an HTTP header: {form}.")
+            yield AnnotationFault(
+                name, f"{_quoted(header)} is not the name of an HTTP header: {form}."
+            )
         elif header.lower() in _TAKEN_HEADERS:
             yield AnnotationFault(
-                name, f"{header!r} has a meaning of its own; take another, such as x-canary."
+                name, f"{_quoted(header)} has a meaning of its own; take another, such as x-canary."
             )
     if value is not None:
         name = names.ANNOTATION_CANARY_BY_HEADER_VALUE
         if header is None:
             yield AnnotationFault(
-                name, f"{value!r} is allowed only beside {names.ANNOTATION_CANARY_BY_HEADER}."
+                name,
+                f"{_quoted(value)} is allowed only beside {names.ANNOTATION_CANARY_BY_HEADER}.",
             )
         if not _fits(_VISIBLE, value):
             yield AnnotationFault(
                 name,
-                f"{value!r} is no header's value; allowed are up to 128 visible ASCII characters.",
+                f"{_quoted(value)} is no header's value; allowed are up to 128 visible ASCII "
+                "characters.",
             )
     if cookie is not None and not _fits(_TOKEN, cookie):
         yield AnnotationFault(
-            names.ANNOTATION_CANARY_BY_COOKIE, f"{cookie!r} is not the name of a cookie: {form}."
+            names.ANNOTATION_CANARY_BY_COOKIE,
+            f"{_quoted(cookie)} is not the name of a cookie: {form}.",
         )
+
+
+def _quoted(text: str) -> str:
+    """Enough of a wrong value to know it by; an annotation may hold 256 KiB."""
+    return repr(text if len(text) <= _MAX_QUOTED else f"{text[:_MAX_QUOTED]}…")
 
 
 def _fits(pattern: re.Pattern[str], text: str) -> bool:

@@ -157,21 +157,31 @@ class Cluster:
                 raise
             return {"metadata": {"resourceVersion": str(sys.maxsize)}, "items": []}
 
-    def told(self, kind: Kind, change: str | None, manifest: Manifest) -> Key | None:
-        """Take in what a watch told; the resource that it is news of, if it is news."""
+    def told(self, kind: Kind, change: str | None, manifest: Manifest) -> set[Key]:
+        """Take in what a watch told; the resources that it is news of: two, where a child has
+        another owner's label than before."""
         known = _normal(kind, manifest)
+        metadata = known["metadata"]
+        before = self.index.get(kind.kind, metadata["namespace"], metadata["name"])
         put = self.index.drop if change == "DELETED" else self.index.put
-        return whose(kind.kind, known) if put(kind.kind, known) else None
+        if not put(kind.kind, known):
+            return set()
+        return {whose(kind.kind, each) for each in (before, known) if each is not None}
 
     def resource_of(self, namespace: str, name: str) -> Manifest | None:
         """A MultimodalInference as the index has it."""
         return self.index.get(RESOURCE.kind, namespace, name)
 
-    async def get(self, kind: str, namespace: str, name: str) -> Manifest | None:
-        """One object, or None when there is none."""
+    async def get(
+        self, kind: str, namespace: str, name: str, *, newest: bool = False
+    ) -> Manifest | None:
+        """One object, or None when there is none.
+
+        From the API server's own cache, which costs no read of its store and may be behind our own
+        writes, unless the `newest` word is asked for.
+        """
         try:
-            # From the API server's own cache, which costs no read of its store.
-            query = {"resourceVersion": "0"}
+            query = {} if newest else {"resourceVersion": "0"}
             return await self._call("GET", _BY_KIND[kind].path(namespace, name), query=query)
         except Refused as refused:
             if refused.status == 404:
@@ -190,9 +200,11 @@ class Cluster:
         owned = self.index.owned(namespace, owner)
         return tuple(item for item in owned if item["kind"] != POD.kind)
 
-    async def _refresh(self, known: Manifest) -> None:
+    async def _refresh(self, known: Manifest, *, newest: bool = False) -> None:
         metadata, kind = known["metadata"], known["kind"]
-        live = await self.get(kind, metadata["namespace"], metadata["name"])
+        where = kind, metadata["namespace"], metadata["name"]
+        live = None if newest else await self.get(*where)
+        live = live or await self.get(*where, newest=True)
         if live is None:
             self.index.drop(kind, known)
         else:
@@ -232,17 +244,28 @@ class Cluster:
         self.index.put(kind.kind, _normal(kind, answer))
 
     async def delete(self, kind: str, namespace: str, name: str) -> None:
-        """Delete a child; none there is no fault."""
-        try:
-            answer = await self._call("DELETE", _BY_KIND[kind].path(namespace, name))
-        except Refused as refused:
-            if refused.status != 404:
-                raise
-            answer = {}
+        """Delete a child that the index has; none there is no fault.
+
+        What has its name by now without being it stays.
+        """
         known = self.index.get(kind, namespace, name)
+        if known is None:
+            return
+        body = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": {"uid": known["metadata"]["uid"]},
+        }
+        try:
+            answer = await self._call("DELETE", _BY_KIND[kind].path(namespace, name), body=body)
+        except Refused as refused:
+            if refused.status not in {404, 409}:
+                raise
+            await self._refresh(known, newest=True)
+            return
         if answer.get("metadata", {}).get("deletionTimestamp"):
             self.index.put(kind, _normal(_BY_KIND[kind], answer))  # it is going
-        elif known is not None:
+        else:
             self.index.drop(kind, known)
 
     async def annotate_pod(self, namespace: str, name: str, key: str, value: str) -> None:

@@ -86,9 +86,11 @@ class Index:
         news: set[Key] = set()
         found: set[Name] = set()
         for manifest in listed:
-            found.add(_name(kind, manifest))
+            name = _name(kind, manifest)
+            found.add(name)
+            before = self._objects.get(name)
             if self.put(kind, manifest):
-                news.add(whose(kind, manifest))
+                news |= {whose(kind, each) for each in (before, manifest) if each is not None}
         for name, known in list(self._objects.items()):
             if name[0] == kind and name not in found and version_of(known) <= version:
                 self._forget(name)

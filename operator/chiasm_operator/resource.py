@@ -20,7 +20,15 @@ _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 class InvalidSpec(ValueError):
-    """The stored spec cannot be served; the message names the field and what is allowed."""
+    """The stored spec cannot be served; the message names the field and what is allowed.
+
+    Where the schema is broken, `faults` are path and sentence of every field; the message is the
+    first of them.
+    """
+
+    def __init__(self, message: str, faults: tuple[tuple[str, str], ...] = ()) -> None:
+        super().__init__(message)
+        self.faults = faults
 
 
 @dataclass(frozen=True)
@@ -109,12 +117,14 @@ def _has_replicas(applied: str) -> bool:
 def parse_spec(spec: Manifest) -> Spec:
     """`spec` as checked data.
 
-    Raises: InvalidSpec naming the first field that is wrong. The API server refuses most such
+    Raises: InvalidSpec naming the fields that are wrong. The API server refuses most such
     specs; one written under an older schema can still be stored.
     """
     try:
         return Spec.model_validate(spec)
     except ValidationError as error:
-        first = error.errors()[0]
-        path = ".".join(["spec", *(str(part) for part in first["loc"])])
-        raise InvalidSpec(f"{path}: {first['msg']}.") from error
+        found = error.errors(include_url=False, include_context=False, include_input=False)
+        faults = tuple(
+            (".".join(["spec", *map(str, each["loc"])]), f"{each['msg']}.") for each in found
+        )
+        raise InvalidSpec(": ".join(faults[0]), faults) from error

@@ -7,7 +7,6 @@ follower is ready to go on at once.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 
 from chiasm_operator.admission.webhook import Webhook
@@ -15,8 +14,6 @@ from chiasm_operator.cluster import Kind
 from chiasm_operator.leadership.keeper import LeaseKeeper
 from chiasm_operator.resource import Manifest
 from chiasm_operator.supervisor import Supervisor
-
-logger = logging.getLogger(__name__)
 
 
 class Runtime:
@@ -60,9 +57,9 @@ class Runtime:
 
     def told(self, kind: Kind, change: str | None, manifest: Manifest) -> None:
         """A watch tells of an object; None is how kopf says that it was there before."""
-        key = self.supervisor.cluster.told(kind, change, manifest)
-        if key is not None and self._leading and self.supervisor.knows:
-            self.supervisor.wake(*key)
+        for key in self.supervisor.cluster.told(kind, change, manifest):
+            if self._leading and self.supervisor.knows:
+                self.supervisor.wake(*key)
 
     def stalled(self) -> str | None:
         """What no longer makes progress, in a sentence; None while all is well."""
@@ -80,12 +77,8 @@ class Runtime:
         while True:
             leads = await self._keeper.round()
             if leads and not self._leading:
-                try:
-                    await self.supervisor.start()
-                except Exception as error:
-                    logger.warning("the passes could not begin: will try again: %r", error)
-                else:
-                    self._leading = True
+                self._leading = True
+                self.supervisor.start()
             elif not leads and self._leading:
                 self._leading = False
                 await self.supervisor.pause()

@@ -118,21 +118,12 @@ class Supervisor:
         self._swept = clock()
         self._sweep_failed = False
 
-    async def start(self) -> None:
-        """Look once, then keep sweeping.
+    def start(self) -> None:
+        """List everything, then keep sweeping; passes begin when all is known.
 
-        A first look that fails for a moment (a CRD just made, an API server that restarts) is
-        left to the next sweep. Raises: Refused when looking again cannot help: no CRD, or no
-        permission.
+        Nobody waits for it: listing can take longer than a lease lasts.
         """
         self._swept = self._clock()
-        try:
-            await self._sweep(KNOWN_KINDS)
-        except Exception as error:
-            if isinstance(error, Refused) and error.status in _LASTING_REFUSALS:
-                raise
-            logger.warning("the resources could not be listed yet: %s", error)
-            self._sweep_failed = True
         self._sweeper = asyncio.create_task(self._keep_sweeping(), name="sweep")
 
     async def check(self) -> None:
@@ -154,13 +145,14 @@ class Supervisor:
 
     async def pause(self) -> None:
         """End every task; what they were doing is done again by the next start."""
+        self.knows = False  # what is told from now on wakes nobody
         tasks = [runner.task for runner in self._runners.values()] + [self._sweeper]
         running = [task for task in tasks if task is not None]
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
         self._runners.clear()
-        self._sweeper, self.knows = None, False
+        self._sweeper = None
 
     def wake(self, namespace: str, name: str) -> None:
         """Something about this resource may have changed; starts its task when it has none."""
@@ -201,16 +193,16 @@ class Supervisor:
     async def _keep_sweeping(self) -> None:
         turns = itertools.cycle(_IN_TURN)
         while True:
+            try:
+                kinds = (*_EACH_SWEEP, next(turns)) if self.knows else KNOWN_KINDS
+                await self._sweep(kinds)
+            except Exception as error:
+                self._sweep_failed = True
+                logger.warning("the resources could not be listed: will try again: %r", error)
             tempo = self._tempo
             await asyncio.sleep(
                 tempo.unsettled_seconds if self._sweep_failed else tempo.resync_seconds
             )
-            try:
-                kinds = (*_EACH_SWEEP, next(turns)) if self.knows else KNOWN_KINDS
-                await self._sweep(kinds)
-            except Exception:
-                self._sweep_failed = True
-                logger.exception("listing the resources failed; will try again")
 
     async def _sweep(self, kinds: Iterable[Kind]) -> None:
         """List `kinds` and wake whatever no watch has woken."""

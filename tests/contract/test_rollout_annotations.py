@@ -46,8 +46,20 @@ def test_another_action_is_named_with_those_there_are() -> None:
     (fault,) = rollout_annotations.faults({ACTION: "rollback"})
     assert fault.message == (
         "'rollback' is no action; allowed are pause, resume, promote, abort, retry, each also with "
-        ":REVISION or :REVISION:ANYTHING behind it."
+        ":REVISION or :REVISION:ANYTHING behind it, up to 128 characters in all."
     )
+
+
+@pytest.mark.parametrize("name", [WEIGHT, ACTION, HEADER, VALUE, COOKIE])
+def test_of_a_long_value_only_the_beginning_is_told(name: str) -> None:
+    """It stands in the status and in events; an annotation may hold 256 KiB."""
+    for fault in rollout_annotations.faults(
+        {HEADER: "x-canary", name: "promote:a:" + "é" * 10_000}
+    ):
+        assert fault.annotation == name
+        assert len(fault.message) < 300
+    assert rollout_annotations.unreadable({ACTION: "promote:a:" + "b" * 119})
+    assert not rollout_annotations.unreadable({ACTION: "promote:a:" + "b" * 118})
 
 
 def test_an_override() -> None:
@@ -77,9 +89,20 @@ def test_an_override_that_cannot_be_followed(given: dict[str, str], words: str) 
     assert not {name for name, value in followed.items() if value == given[fault.annotation]}
 
 
+@pytest.mark.parametrize("given", [{HEADER: "x canary", VALUE: "a"}, {HEADER: "x", VALUE: "a b"}])
+def test_a_header_and_its_value_are_followed_together_or_not_at_all(given: dict[str, str]) -> None:
+    """With the value left out the header would mean something else: `always` and `never`."""
+    assert rollout_annotations.override({**given, COOKIE: "c"}) == Override(cookie="c")
+
+
+def test_a_header_of_our_own_is_no_choice() -> None:
+    (fault,) = rollout_annotations.faults({HEADER: names.ROUTE_HEADER})
+    assert "a meaning of its own" in fault.message
+
+
 def test_a_misspelt_annotation_is_told_the_right_one() -> None:
     (fault,) = rollout_annotations.faults({"chiasm.dev/canary-wieght": "5"})
-    assert "Did you mean chiasm.dev/canary-weight?" in fault.message
+    assert "Did you mean chiasm.dev/canary-weight?" in fault.hint
 
 
 def test_annotations_of_others_are_not_looked_at() -> None:

@@ -28,6 +28,7 @@ async def test_only_a_leader_writes(name: str, monkeypatch: pytest.MonkeyPatch) 
     now = [0.0]
     fence = Fence(lambda: now[0])
     cluster = Cluster(client.ApiClient(), fence)
+    cluster.index.put("ConfigMap", SEEN)
 
     async def sent(*_: Any, **__: Any) -> None:
         raise AssertionError("it was sent")

@@ -80,6 +80,13 @@ def test_a_list_tells_what_no_watch_did() -> None:
     assert index.get("Service", "n", "lost") is None
 
 
+def test_a_list_tells_both_of_a_child_that_changed_hands() -> None:
+    index = Index()
+    index.put("Service", thing("a", 5, owner="first"))
+    news = index.replace("Service", [thing("a", 6, owner="second")], 10)
+    assert news == {("n", "first"), ("n", "second")}
+
+
 def test_a_list_from_before_an_end_brings_nothing_back() -> None:
     index = Index()
     index.put("Service", thing("a", 5))

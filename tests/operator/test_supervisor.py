@@ -98,7 +98,7 @@ async def until(holds: Callable[[], bool]) -> None:
 
 async def test_a_start_looks_at_every_resource(make: Make) -> None:
     supervisor, recorder, _ = make(listed=["a", "b"])
-    await supervisor.start()
+    supervisor.start()
     await until(lambda: sorted(recorder.passes) == ["a", "b"])
     assert supervisor.num_resources == 2
 
@@ -167,7 +167,7 @@ async def test_a_failed_pass_is_done_again_and_hurts_no_other(make: Make) -> Non
 
 async def test_one_stuck_pass_does_not_hold_others_but_is_a_stall(make: Make) -> None:
     supervisor, recorder, clock = make(hold=asyncio.Event(), listed=["stuck"])
-    await supervisor.start()
+    supervisor.start()
     await until(lambda: recorder.running == 1)
     supervisor.wake("n", "other")
     await until(lambda: "other" in recorder.passes)
@@ -178,7 +178,7 @@ async def test_one_stuck_pass_does_not_hold_others_but_is_a_stall(make: Make) ->
 
 async def test_a_dead_sweep_is_a_stall(make: Make) -> None:
     supervisor, _, clock = make()
-    await supervisor.start()
+    supervisor.start()
     clock.now = TEMPO.resync_seconds + TEMPO.stall_seconds + 1
     assert supervisor.stalled() == "The resources were last listed 3661 s ago."
 
@@ -187,7 +187,7 @@ async def test_a_sweep_finds_what_no_event_told(make: Make) -> None:
     recorder = Recorder()
     tempo = Tempo(resync_seconds=0.05, unsettled_seconds=1, stall_seconds=60)
     supervisor = Supervisor(recorder, tempo, (), Clock())  # type: ignore[arg-type]
-    await supervisor.start()
+    supervisor.start()
     recorder.listed.append("late")
     await until(lambda: "late" in recorder.passes)
     await supervisor.stop()
@@ -207,7 +207,7 @@ async def test_a_first_look_that_fails_for_a_moment_is_made_up_for(
     make: Make, passing: Exception
 ) -> None:
     supervisor, recorder, _ = make(listed=["a"], refusals=[passing, passing])
-    await supervisor.start()
+    supervisor.start()
     await until(lambda: recorder.passes == ["a"])
 
 
@@ -215,7 +215,7 @@ async def test_a_first_look_that_fails_for_a_moment_is_made_up_for(
 async def test_a_refusal_that_lasts_is_said_at_once(make: Make, status: int) -> None:
     supervisor, _, _ = make(refusals=[Refused(status, "no")])
     with pytest.raises(Refused):
-        await supervisor.start()
+        await supervisor.check()
 
 
 async def test_every_kind_is_listed_first_and_then_in_turns(make: Make) -> None:
@@ -223,8 +223,8 @@ async def test_every_kind_is_listed_first_and_then_in_turns(make: Make) -> None:
     tempo = Tempo(resync_seconds=0.01, unsettled_seconds=1, stall_seconds=60)
     supervisor = Supervisor(recorder, tempo, (), Clock())  # type: ignore[arg-type]
     assert not supervisor.knows
-    await supervisor.start()
-    assert supervisor.knows
+    supervisor.start()
+    await until(lambda: supervisor.knows)
     await until(lambda: len(recorder.relisted) > 2 * len(KNOWN_KINDS))
     await supervisor.stop()
     assert recorder.relisted[0] == tuple(kind.kind for kind in KNOWN_KINDS)

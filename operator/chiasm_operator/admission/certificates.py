@@ -16,7 +16,7 @@ Must not know: Kubernetes, clocks (the time is an argument), files.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from cryptography import x509
@@ -39,9 +39,9 @@ class Keys:
     """What the Secret holds, as PEM."""
 
     authorities: bytes
-    authority_key: bytes
+    authority_key: bytes = field(repr=False)
     certificate: bytes
-    key: bytes
+    key: bytes = field(repr=False)
 
 
 def step(keys: Keys | None, hosts: Sequence[str], now: datetime, *, published: bool) -> Keys:
@@ -70,13 +70,16 @@ def step(keys: Keys | None, hosts: Sequence[str], now: datetime, *, published: b
 
 
 def _can_sign(keys: Keys, now: datetime) -> bool:
-    """Whether there is a newest authority that is alive, and its key."""
+    """Whether there is a newest authority that is alive, its key, and one that is valid now."""
     try:
-        newest = x509.load_pem_x509_certificates(keys.authorities)[-1]
+        trusted = x509.load_pem_x509_certificates(keys.authorities)
+        newest = trusted[-1]
         key = serialization.load_pem_private_key(keys.authority_key, None)
     except (ValueError, TypeError, IndexError):
         return False
-    return newest.public_key() == key.public_key() and newest.not_valid_after_utc > now
+    ours = newest.public_key() == key.public_key() and newest.not_valid_after_utc > now
+    # One that a clock ahead of ours added does no harm while another is valid.
+    return ours and any(one.not_valid_before_utc <= now for one in trusted)
 
 
 def _shown(
@@ -88,8 +91,14 @@ def _shown(
         key = serialization.load_pem_private_key(keys.key, None)
     except (ValueError, TypeError):
         return None
-    alive = shown.not_valid_after_utc > now and shown.public_key() == key.public_key()
-    return shown if alive and any(_signed_by(shown, one) for one in trusted) else None
+    alive = shown.not_valid_before_utc <= now < shown.not_valid_after_utc
+    return (
+        shown
+        if alive
+        and shown.public_key() == key.public_key()
+        and any(_signed_by(shown, one) for one in trusted)
+        else None
+    )
 
 
 def _anew(hosts: Sequence[str], now: datetime) -> Keys:

@@ -16,7 +16,8 @@ API_VERSION = "admission.k8s.io/v1"
 _KIND = "AdmissionReview"
 # Longer warnings may be cut by the API server.
 _MAX_WARNING = 256
-_MAX_WARNINGS = 12
+_MAX_FAULT = 512
+_MAX_WARNINGS = _MAX_FAULTS = 12
 
 
 class NotAReview(ValueError):
@@ -52,10 +53,15 @@ def _response(verdict: Verdict) -> dict[str, Any]:
     response: dict[str, Any] = {"allowed": verdict.allowed}
     if verdict.warnings:
         response["warnings"] = [
-            text if len(text) <= _MAX_WARNING else f"{text[: _MAX_WARNING - 1]}…"
-            for text in verdict.warnings[:_MAX_WARNINGS]
+            _cut(text, _MAX_WARNING) for text in verdict.warnings[:_MAX_WARNINGS]
         ]
     if not verdict.allowed:
-        message = "; ".join(map(str, verdict.faults))
+        message = "; ".join(_cut(str(fault), _MAX_FAULT) for fault in verdict.faults[:_MAX_FAULTS])
+        if len(verdict.faults) > _MAX_FAULTS:
+            message += f"; and {len(verdict.faults) - _MAX_FAULTS} more."
         response["status"] = {"code": 422, "reason": "Invalid", "message": message}
     return response
+
+
+def _cut(text: str, length: int) -> str:
+    return text if len(text) <= length else f"{text[: length - 1]}…"

@@ -10,7 +10,7 @@ Must not know: HTTP, Kubernetes clients, clocks.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from chiasm_contract import rollout_annotations
 
@@ -25,9 +25,10 @@ class Fault:
 
     path: str
     message: str
+    hint: str = field(default="", compare=False)
 
     def __str__(self) -> str:
-        return f"{self.path}: {self.message}"
+        return f"{self.path}: {self.message}{self.hint}"
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,6 @@ def review(old: Manifest | None, new: Manifest) -> Verdict:
 def _faults(manifest: Manifest) -> Iterator[Fault]:
     annotations = manifest["metadata"].get("annotations") or {}
     for fault in rollout_annotations.faults(annotations):
-        yield Fault(f"metadata.annotations[{fault.annotation}]", fault.message)
+        yield Fault(f"metadata.annotations[{fault.annotation}]", fault.message, fault.hint)
     for path, message in spec_faults(manifest.get("spec") or {}):
         yield Fault(path, message)

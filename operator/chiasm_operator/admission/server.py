@@ -5,11 +5,13 @@ Must not know: where the keys come from, what is allowed.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
 import ssl
 import tempfile
+import traceback
 
 from aiohttp import web
 
@@ -20,7 +22,9 @@ logger = logging.getLogger(__name__)
 
 PATH = "/validate"
 # etcd holds 1.5 MiB an object; a review carries two.
-_MAX_BODY_BYTES = 4 * 2**20
+MAX_BODY_BYTES = 4 * 2**20
+# The API server gives up after timeoutSeconds of the webhook's configuration.
+BODY_SECONDS = 5.0
 
 
 class WebhookServer:
@@ -50,7 +54,7 @@ class WebhookServer:
             self._shown = pair
             logger.info("the webhook shows a new certificate")
         if self._runner is None:
-            application = web.Application(client_max_size=_MAX_BODY_BYTES)
+            application = web.Application(client_max_size=MAX_BODY_BYTES)
             application.router.add_post(PATH, _validate)
             runner = web.AppRunner(application, access_log=None, shutdown_timeout=5)
             await runner.setup()
@@ -66,9 +70,25 @@ class WebhookServer:
 
 async def _validate(request: web.Request) -> web.Response:
     try:
-        return web.json_response(answer(json.loads(await request.read())))
-    except (NotAReview, json.JSONDecodeError, UnicodeDecodeError) as error:
-        return web.json_response({"message": str(error)}, status=400)
+        async with asyncio.timeout(BODY_SECONDS):
+            body = await request.read()
+    except TimeoutError:
+        return _fault(408, f"The body did not come within {BODY_SECONDS} s.")
+    except web.HTTPRequestEntityTooLarge:
+        return _fault(413, f"The body is larger than {MAX_BODY_BYTES} bytes.")
+    try:
+        return web.json_response(answer(json.loads(body)))
+    except (NotAReview, json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        return _fault(400, str(error))
+    except Exception as error:
+        # Anybody in the cluster may ask: a line for each, and not what they sent.
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        logger.warning("a review failed: %s in %s", type(error).__name__, last)
+        return _fault(500, "The review failed, which is a bug: the body was not what it should be.")
+
+
+def _fault(status: int, message: str) -> web.Response:
+    return web.json_response({"message": message}, status=status)
 
 
 def _load(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:

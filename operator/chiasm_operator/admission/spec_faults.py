@@ -31,13 +31,11 @@ PathAndMessage = tuple[str, str]
 def spec_faults(spec: Manifest) -> Iterator[PathAndMessage]:
     """Path and sentence of each fault."""
     try:
-        parsed = parse_spec(spec)
+        yield from _contradictions(parse_spec(spec))
     except InvalidSpec as invalid:
         # The CRD in the cluster allows what this operator does not know: it is of another version.
-        path, _, message = str(invalid).partition(": ")
-        yield path, f"{message} This operator would not serve it; is its version the CRD's?"
-        return
-    yield from _contradictions(parsed)
+        for path, message in invalid.faults:
+            yield path, f"{message} This operator would not serve it; is its version the CRD's?"
     template = spec.get("podTemplate", {})
     for section in ("labels", "nodeSelector", "annotations"):
         texts: Mapping[str, str] = template.get(section, {})

@@ -12,6 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from chiasm_contract import names
+
+# A Lease counts its transitions in 32 bits. A status that claims more than half of them was written
+# by hand: who followed it could soon count no further, and then nobody could lead.
+FARTHEST = 2**30
+
+
+class OutOfReach(Exception):
+    """A status claims an epoch that no leader can have had."""
+
 
 class Deposed(Exception):
     """This process may not write (any more)."""
@@ -53,9 +63,17 @@ class Fence:
         """The epoch to write with over a status that `epoch` wrote.
 
         Raises: Deposed when this process does not lead or `epoch` is above its own: then another
-        operator leads, or the Lease was lost and the keeper has to count on from there.
+        operator leads, or the Lease was lost and the keeper has to count on from there. OutOfReach
+        when it is so far above that nobody may count on from there.
         """
         own = self.check()
+        if epoch > max(own, FARTHEST):
+            raise OutOfReach(
+                f"status.operatorEpoch is {epoch}, above this leader's {own} and what any leader "
+                f"can have counted ({FARTHEST}); take it away: kubectl patch {names.SHORT_NAME} "
+                "NAME --subresource=status --type=json "
+                """-p '[{"op": "remove", "path": "/status/operatorEpoch"}]'."""
+            )
         self._highest_seen = max(self._highest_seen, epoch)
         if epoch > own:
             raise Deposed(

@@ -119,6 +119,28 @@ def test_after_a_long_absence_they_are_made_anew(first: Keys) -> None:
     assert believed(after.authorities, after.certificate, late)
 
 
+@pytest.mark.parametrize("ahead", [timedelta(hours=1), timedelta(days=400)])
+def test_what_a_clock_that_was_ahead_has_made_is_made_anew(ahead: timedelta) -> None:
+    """Nobody believes it for as long as that, and nothing would say so."""
+    early = settled(None, START + ahead)
+    assert not believed(early.authorities, early.certificate, START)
+    after = settled(early, START)
+    assert believed(after.authorities, after.certificate, START)
+
+
+def test_an_authority_that_a_clock_ahead_has_added_takes_no_belief_away(first: Keys) -> None:
+    later = START + AUTHORITY_LIFE * 0.7
+    old = aged(first, later - timedelta(days=25))
+    both = step(old, HOSTS, later + timedelta(hours=1), published=True)
+    after = settled(both, later)
+    assert after.authorities == both.authorities
+    assert after.certificate == old.certificate
+
+
+def test_keys_are_never_shown(first: Keys) -> None:
+    assert "PRIVATE" not in repr(first)
+
+
 def test_an_expired_certificate_is_signed_anew_by_the_same_authority(first: Keys) -> None:
     late = START + SERVING_LIFE + timedelta(days=1)
     after = settled(first, late)

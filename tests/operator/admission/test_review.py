@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from chiasm_contract import names
+from chiasm_contract import names, rollout_annotations
 from chiasm_operator.admission.envelope import NotAReview, answer
 from chiasm_operator.admission.review import review
 
@@ -171,6 +171,22 @@ def test_flux_would_take_the_weight_away(make: Make) -> None:
     assert not review(make(), written_by("flux-client-side-apply")).warnings
 
 
+def test_one_of_two_faults_can_be_mended_alone(make: Make) -> None:
+    both = make(novelty=1, other=2, podTemplate={"labels": {"a b": "x"}})
+    verdict = review(both, make(other=2, podTemplate={"labels": {"a b": "x"}}))
+    assert verdict.allowed
+    assert len(verdict.warnings) == 2
+    assert review(both, make(podTemplate={"labels": {"a b": "x"}})).allowed
+    assert not review(both, make(other=2, third=3)).allowed
+
+
+@pytest.mark.parametrize("left", [17, 16, 1])
+def test_any_of_many_faults_can_be_taken_away(left: int, make: Make) -> None:
+    many = {f"chiasm.dev/canary-wei{number}": "" for number in range(18)}
+    fewer = dict(list(many.items())[:left])
+    assert review(make(many), make(fewer)).allowed
+
+
 def request(**more: Any) -> dict[str, Any]:
     body = {"uid": "u", "kind": {"kind": names.KIND}, **more}
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": body}
@@ -199,6 +215,26 @@ def test_a_long_warning_is_cut_where_the_api_server_would(make: Make) -> None:
     long = make(model={"source": {"image": {"reference": "example.com/" + "m" * 400}}})
     (said,) = answer(request(object=long))["response"]["warnings"]
     assert len(said) == 256
+
+
+def test_a_denial_is_short_whatever_was_sent(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The operator has one thread: who may write annotations must not keep it busy with them."""
+    searched: list[str] = []
+    search = rollout_annotations.get_close_matches
+
+    def counted(word: str, *more: Any, **options: Any) -> list[str]:
+        searched.append(word)
+        return search(word, *more, **options)
+
+    monkeypatch.setattr(rollout_annotations, "get_close_matches", counted)
+    many = {f"chiasm.dev/canary-wei{number}": "" for number in range(9000)}
+    wrong = {"labels": {" " * 90_000: "", "a b": "-"}}
+    manifest = make({ACTION: "x" * 90_000, **many}, podTemplate=wrong)
+    response = answer(request(object=manifest))["response"]
+    assert not response["allowed"]
+    assert len(response["status"]["message"]) < 8_000
+    assert response["status"]["message"].endswith("; and 8992 more.")
+    assert len(searched) < 20
 
 
 @pytest.mark.parametrize(

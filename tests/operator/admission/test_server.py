@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import io
 import ssl
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -11,8 +13,9 @@ from typing import Any
 
 import aiohttp
 import pytest
+from chiasm_contract import names
 from chiasm_operator.admission.certificates import SERVING_LIFE, Keys, step
-from chiasm_operator.admission.server import PATH, WebhookServer
+from chiasm_operator.admission.server import MAX_BODY_BYTES, PATH, WebhookServer
 from chiasm_operator.admission.upkeep import LOOK_SECONDS, SOON_SECONDS, KeyUpkeep
 from chiasm_operator.own_objects import WebhookNames
 
@@ -63,6 +66,54 @@ async def test_anything_else_is_a_clients_fault(
     await server.show(keys)
     status, said = await ask(server, keys, **body)
     assert status == 400
+    assert said["message"]
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {"uid": "u", "kind": "Pod"},
+        {"uid": "u", "kind": None},
+        {"uid": "u", "kind": {"kind": names.KIND}, "object": {}},
+        {"uid": "u", "kind": {"kind": names.KIND}, "object": {"metadata": {"annotations": 1}}},
+    ],
+)
+async def test_a_request_of_another_shape_leaves_a_line_and_no_traceback(
+    request_: Any, server: WebhookServer, keys: Keys, caplog: pytest.LogCaptureFixture
+) -> None:
+    await server.show(keys)
+    status, said = await ask(server, keys, json={**REVIEW, "request": request_})
+    assert status == 500
+    assert said["message"].startswith("The review failed, which is a bug")
+    (line,) = [each for each in caplog.records if each.levelname in {"WARNING", "ERROR"}]
+    assert "a review failed" in line.getMessage()
+    assert line.exc_info is None
+
+
+async def test_too_deep_a_body_is_a_clients_fault(server: WebhookServer, keys: Keys) -> None:
+    await server.show(keys)
+    status, _ = await ask(server, keys, data=b"[" * 1_000_000)
+    assert status == 400
+
+
+async def test_too_long_a_body_is_a_clients_fault(server: WebhookServer, keys: Keys) -> None:
+    await server.show(keys)
+    status, _ = await ask(server, keys, data=io.BytesIO(b" " * (MAX_BODY_BYTES + 1)))
+    assert status == 413
+
+
+async def test_who_stops_sending_is_not_waited_for(
+    server: WebhookServer, keys: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("chiasm_operator.admission.server.BODY_SECONDS", 0.05)
+    await server.show(keys)
+
+    async def stops() -> AsyncIterator[bytes]:
+        yield b"{"
+        await asyncio.sleep(3600)
+
+    status, said = await ask(server, keys, data=stops())
+    assert status == 408
     assert said["message"]
 
 
@@ -147,3 +198,17 @@ async def test_a_step_in_time_reaches_everybody() -> None:
     other, other_shown = replica(objects, NOW + SERVING_LIFE * 0.7 + timedelta(minutes=1))
     assert await other.look() == LOOK_SECONDS
     assert other_shown.keys == shown.keys
+
+
+async def test_an_emptied_bundle_is_filled_again() -> None:
+    """As by a tool that replaces the whole configuration with the chart's."""
+    objects = Objects()
+    upkeep, shown = replica(objects)
+    await upkeep.look()
+    assert await upkeep.look() == LOOK_SECONDS
+    before, objects.bundle = dict(objects.data), b""
+    assert await upkeep.look() == SOON_SECONDS
+    assert shown.keys is not None
+    assert objects.bundle == shown.keys.authorities
+    assert objects.data == before
+    assert await upkeep.look() == LOOK_SECONDS

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from chiasm_operator.leadership.fence import Deposed, Fence
+from chiasm_operator.leadership.fence import FARTHEST, Deposed, Fence, OutOfReach
 from chiasm_operator.leadership.keeper import LeaseKeeper
 from chiasm_operator.leadership.lease import Lease, Move, move
 
@@ -31,6 +31,8 @@ class Store:
     versions: Any = field(default_factory=lambda: itertools.count(1))
 
     def _put(self, spec: Any) -> dict[str, Any]:
+        if spec["leaseTransitions"] >= 2**31:
+            raise ValueError("spec.leaseTransitions: the API server holds 32 bits")
         self.stored = {
             "metadata": {"resourceVersion": str(next(self.versions))},
             "spec": dict(spec),
@@ -182,6 +184,33 @@ async def test_a_lost_lease_counts_on_from_what_the_statuses_hold(
         clock.now += 5
         await a.keeper.round()
     assert a.keeper.epoch == 51
+
+
+@pytest.mark.parametrize("planted", [FARTHEST, FARTHEST + 1, 2**31 - 2, 2**31 - 1, 2**40])
+async def test_an_epoch_that_somebody_planted_ends_no_leader(
+    planted: int, store: Store, clock: Clock
+) -> None:
+    """Whoever may write one status must not stop the operator for all resources."""
+    a = candidate(store, clock, "a")
+    await a.keeper.round()
+    with pytest.raises((Deposed, OutOfReach), match=f"status.operatorEpoch is {planted}, above"):
+        a.fence.meet(planted)
+    for _ in range(20):
+        clock.now += 5
+        assert await a.keeper.round()
+        assert a.fence.is_open
+    next_one = candidate(store, clock, "b")
+    await next_one.keeper.round()
+    clock.now += 20
+    assert await next_one.keeper.round()
+
+
+def test_an_epoch_out_of_reach_says_how_to_get_rid_of_it(clock: Clock) -> None:
+    fence = Fence(clock)
+    fence.open(epoch=1, until=10)
+    with pytest.raises(OutOfReach, match="kubectl"):
+        fence.meet(FARTHEST + 1)
+    assert fence.highest_seen == 0
 
 
 @pytest.mark.parametrize(
