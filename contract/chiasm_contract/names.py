@@ -63,7 +63,7 @@ RUN_AS_ID = 10001
 
 # Set by one sidecar on a request that it hands to another: the revision that must answer it.
 REVISION_HEADER = "x-chiasm-revision"
-# Beside it where a gateway set it: the revision was chosen for a request that nobody counted yet.
+# Set by a gateway that divides: the revision is chosen, for a request that nobody counted yet.
 ROUTE_HEADER = "x-chiasm-route"
 ROUTED_BY_GATEWAY = "gateway"
 # Names a conversation in requests; answers carry it back with the revision that it is pinned to.

@@ -72,27 +72,37 @@ def judged(target: Target, observed: Observed) -> tuple[str, str, str]:
     return finding.status.value, finding.reason.value, finding.message
 
 
-def test_both_revisions_have_their_weight_and_say_who_they_are(target: Target) -> None:
+def test_both_revisions_have_their_weight_and_are_told_that_it_is_kept(target: Target) -> None:
     (only,) = rules(target)
     stable, canary = only["backendRefs"]
     assert [(item["name"], item["weight"]) for item in (stable, canary)] == [
         ("shelf-reader-v1-a", 8000),
         ("shelf-reader-v1-b", 2000),
     ]
-    assert canary["filters"][0]["requestHeaderModifier"]["set"] == [
-        {"name": "x-chiasm-revision", "value": "v1-b"},
-        {"name": "x-chiasm-route", "value": "gateway"},
-    ]
+    assert only["filters"][0]["requestHeaderModifier"] == {
+        "set": [{"name": "x-chiasm-route", "value": "gateway"}],
+        "remove": ["x-chiasm-revision"],
+    }
     assert only["timeouts"] == {"request": "605s"}
 
 
-def test_a_header_chooses_before_the_weights(target: Target) -> None:
-    always, never, by_weight = rules(target, override=Override(header="x-canary"))
+def test_what_proxies_name_by_its_place_stays_in_its_place(target: Target) -> None:
+    """A rule that moves, or a backend with filters, is for a moment not found where it is asked."""
+    for fields in ({}, {"override": Override(header="x-canary")}, {"canary": None, "share": 0}):
+        first, *others = rules(target, **fields)
+        assert "matches" not in first
+        assert all("matches" in rule for rule in others)
+        for rule in (first, *others):
+            assert not any("filters" in backend for backend in rule["backendRefs"])
+
+
+def test_a_header_chooses_whatever_the_weights(target: Target) -> None:
+    by_weight, always, never = rules(target, override=Override(header="x-canary"))
     for rule, value, name in ((always, "always", "v1-b"), (never, "never", "v1-a")):
         assert rule["matches"] == [{"headers": [{"name": "x-canary", "value": value}]}]
         assert [item["name"] for item in rule["backendRefs"]] == [f"shelf-reader-{name}"]
     assert len(by_weight["backendRefs"]) == 2
-    chosen, _ = rules(target, override=Override(header="x-canary", header_value="me"))
+    _, chosen = rules(target, override=Override(header="x-canary", header_value="me"))
     assert chosen["matches"][0]["headers"] == [{"name": "x-canary", "value": "me"}]
 
 

@@ -1,9 +1,14 @@
 """The HTTPRoute: how Gateways reach the resource, as `spec.gateway` asks.
 
 With `split: sidecars` it points at the Service for clients and never changes; sidecars divide. With
-`split: gateway` its weights are those of the plan, and each backend tells the sidecar by headers
-that a gateway chose it. A client's own headers of these names are taken out or written over. The
-annotation names the plan that the route is made from.
+`split: gateway` its weights are those of the plan, and a header tells the sidecar that a gateway
+chose it. A client's own headers of our names are taken out or written over. The annotation names
+the plan that the route is made from.
+
+Proxies take a route and what it points at one after the other, and name the latter by the place of
+a rule and, where backends have filters of their own, of a backend (Envoy Gateway 1.9.1,
+internal/ir/xds.go, NeedsClusterPerSetting): in between a request finds nothing and gets 500. So
+what carries the weights is always the first rule, and its filter is the rule's own.
 """
 
 from __future__ import annotations
@@ -55,21 +60,33 @@ def _whole(target: Target) -> dict[str, Any]:
 
 
 def _by_weights(target: Target, plan: TrafficPlan) -> list[dict[str, Any]]:
-    """What the client chooses, then by weight."""
+    """By weight, then what the client chooses: a match of a header wins over none, wherever."""
     stable, canary = plan.stable.revision, plan.canary.revision if plan.canary else None
     if canary is None:
-        return [{"backendRefs": [_backend(target, stable)], **_timeouts(target)}]
+        return [_divided(target, _backend(target, stable))]
+    shares = {stable: WHOLE - plan.share, canary: plan.share}
+    by_weight = _divided(target, *(_backend(target, *share) for share in shares.items()))
     chosen = [
         {
             "matches": [{"headers": [{"name": plan.override.header, "value": value}]}],
-            "backendRefs": [_backend(target, revision)],
-            **_timeouts(target),
+            **_divided(target, _backend(target, revision)),
         }
         for value, revision in _values(plan.override, stable, canary).items()
     ]
-    shares = {stable: WHOLE - plan.share, canary: plan.share}
-    backends = [_backend(target, name, weight) for name, weight in shares.items()]
-    return [*chosen, {"backendRefs": backends, **_timeouts(target)}]
+    return [by_weight, *chosen]
+
+
+def _divided(target: Target, *backends: dict[str, Any]) -> dict[str, Any]:
+    """A rule that tells the sidecars that the choice is made."""
+    told = {
+        "set": [{"name": names.ROUTE_HEADER, "value": names.ROUTED_BY_GATEWAY}],
+        "remove": [names.REVISION_HEADER],
+    }
+    return {
+        "filters": [{"type": "RequestHeaderModifier", "requestHeaderModifier": told}],
+        "backendRefs": list(backends),
+        **_timeouts(target),
+    }
 
 
 def _values(override: Override, stable: str, canary: str) -> dict[str, str]:
@@ -82,16 +99,10 @@ def _values(override: Override, stable: str, canary: str) -> dict[str, str]:
 
 
 def _backend(target: Target, revision: str, weight: int | None = None) -> dict[str, Any]:
-    headers = {
-        names.REVISION_HEADER: revision,
-        names.ROUTE_HEADER: names.ROUTED_BY_GATEWAY,
-    }
-    chosen = [{"name": name, "value": value} for name, value in headers.items()]
     return {
         "name": target.revision_name(revision),
         "port": names.API_PORT,
         **({} if weight is None else {"weight": weight}),
-        "filters": [{"type": "RequestHeaderModifier", "requestHeaderModifier": {"set": chosen}}],
     }
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from chiasm_contract.config import SidecarConfig
 from chiasm_contract.errors import Misdirected
-from chiasm_contract.names import REVISION_HEADER, ROUTE_HEADER
+from chiasm_contract.names import REVISION_HEADER
 from chiasm_contract.sampling import Sampling
 from chiasm_contract.traffic import Role, TrafficPlan, TrafficReport
 
@@ -101,7 +101,7 @@ class Division:
 
     def is_handed_over(self, headers: Mapping[str, str]) -> bool:
         """Whether another sidecar sent this request: it is answered here, whatever the plan says,
-        and counted there. One that a gateway sent here comes from a client.
+        and counted there.
 
         Raises: Misdirected when it was meant for another revision.
         """
@@ -114,7 +114,7 @@ class Division:
                 "out, it is for sidecars among themselves.",
                 param=REVISION_HEADER,
             )
-        return ROUTE_HEADER not in headers
+        return True
 
     def route(self, asked: Asked) -> Route | None:
         """Where a request goes; None without a plan: here, and nobody counts."""

@@ -30,7 +30,7 @@ class Routed(World):
 
     @property
     def weights(self) -> list[int]:
-        return [item.get("weight", 1) for item in self.route["spec"]["rules"][-1]["backendRefs"]]
+        return [item.get("weight", 1) for item in self.route["spec"]["rules"][0]["backendRefs"]]
 
     def tick(self) -> None:
         super().tick()
@@ -105,7 +105,7 @@ def test_promotion_waits_for_the_gateway(routed: Routed) -> None:
     routed.deaf = False
     routed.settled()
     assert routed.pointer == routed.revision != old
-    (only,) = routed.route["spec"]["rules"][-1]["backendRefs"]
+    (only,) = routed.route["spec"]["rules"][0]["backendRefs"]
     assert only["name"] == f"{NAME}-{routed.revision}"
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from chiasm_contract.errors import InvalidRequest
 from chiasm_contract.messages import ChatMessage, ImagePart, TextPart
-from chiasm_contract.names import CONVERSATION_HEADER, REVISION_HEADER, ROUTE_HEADER
+from chiasm_contract.names import CONVERSATION_HEADER, ROUTE_HEADER
 from chiasm_contract.traffic import WHOLE, Override, TrafficPlan, Version
 from chiasm_sidecar.traffic.counting import Books
 from chiasm_sidecar.traffic.routing import Asked, Route, Router
@@ -341,9 +341,9 @@ def test_mirrors_exactly_its_share() -> None:
     assert not any(made.mirrors(without_canary()) for _ in range(40))
 
 
-def routed(own: str, **headers: str) -> Asked:
-    """As a gateway sends it that chose `own`."""
-    return asked(**{REVISION_HEADER: own, ROUTE_HEADER: "gateway"}, **headers)
+def routed(**headers: str) -> Asked:
+    """As a gateway sends it to the revision that it chose."""
+    return asked(**{ROUTE_HEADER: "gateway"}, **headers)
 
 
 @pytest.mark.parametrize("divided_by", [None, "gateway"])
@@ -351,7 +351,7 @@ def routed(own: str, **headers: str) -> Asked:
 def test_what_a_gateway_chose_is_not_divided_again(own: str, divided_by: Any) -> None:
     made = router(plan(share=5000, divided_by=divided_by), own)
     for _ in range(10):
-        route = taken(made, routed(own))
+        route = taken(made, routed())
         assert [(place.revision, place.address) for place in route.places] == [(own, None)]
         assert (route.reason, route.header(own), route.key) == ("gateway", None, None)
 
@@ -361,10 +361,10 @@ def test_where_a_gateway_divides_each_pod_answers_what_reaches_it() -> None:
     for own, other, word in ((STABLE, CANARY, "always"), (CANARY, STABLE, "never")):
         made = router(rule, own)
         assert to(made, asked()) == (own, "gateway")
-        assert to(made, routed(own, cookie=f"canary={word}")) == (other, "override")
+        assert to(made, routed(cookie=f"canary={word}")) == (other, "override")
     assert to(router(rule, "v1-old"), asked()) == (STABLE, "gateway")
 
 
 def test_an_abort_comes_before_what_a_gateway_chose() -> None:
     made = router(without_canary(divided_by="gateway"), CANARY)
-    assert to(made, routed(CANARY)) == (STABLE, "only")
+    assert to(made, routed()) == (STABLE, "only")
