@@ -111,7 +111,7 @@ class Recording:
             "# A promotion and an abort, step by step\n\n"
             "Recorded by `python -m chiasm_tour.casting` on a local cluster; `asciinema play "
             "docs/rollout.cast`\nshows it in a terminal. What each state and field means: "
-            f"[rollout.md](rollout.md). {note}\n\n"
+            f"[rollout.md](rollout.md).{' ' + note if note else ''}\n\n"
             f"```console\n{''.join(self.text).rstrip()}\n```\n"
         )
 

@@ -52,7 +52,9 @@ def _action(manifest: Manifest) -> str | None:
 
 
 def _action_stays(old: Manifest, new: Manifest) -> bool:
-    given = _action(new) is not None and _action(new) == _action(old)
+    """One that names a revision is done for no other."""
+    verb, _, revision = (_action(new) or "").partition(":")
+    given = bool(verb and not revision) and _action(new) == _action(old)
     return given and old.get("spec") != new.get("spec")
 
 

@@ -154,6 +154,8 @@ def test_an_action_that_stays_is_told_when_the_spec_changes(make: Make) -> None:
     (said,) = review(make(given), make(given, replicas=4)).warnings
     assert "kubectl annotate mmi" in said
     assert said.endswith("chiasm.dev/rollout-action-")
+    named = {ACTION: "promote:v1-0123456789:again"}
+    assert not review(make(named), make(named, replicas=4)).warnings
 
 
 def test_flux_would_take_the_weight_away(make: Make) -> None:
