@@ -146,7 +146,7 @@ metadata: {name: wrong-identity}
 spec:
   model:
     source: {builtin: demo}
-    expectedIdentity: {compute.compute_dtype: bfloat16}
+    expectedIdentity: {compute.position.theta: "1000000.0"}
 """
 
 
@@ -178,7 +178,7 @@ def test_another_identity_never_becomes_ready_and_names_the_field(
 
     def named() -> bool:
         held = conditions(demo_cluster, "wrong-identity").get("IdentityVerified", {})
-        return held.get("status") == "False" and "compute_dtype" in held.get("message", "")
+        return held.get("status") == "False" and "position.theta" in held.get("message", "")
 
-    eventually(named, "IdentityVerified should name compute.compute_dtype")
+    eventually(named, "IdentityVerified should name compute.position.theta")
     assert conditions(demo_cluster, "wrong-identity")["Ready"]["status"] == "False"
