@@ -172,17 +172,10 @@ class Cluster:
         """A MultimodalInference as the index has it."""
         return self.index.get(RESOURCE.kind, namespace, name)
 
-    async def get(
-        self, kind: str, namespace: str, name: str, *, newest: bool = False
-    ) -> Manifest | None:
-        """One object, or None when there is none.
-
-        From the API server's own cache, which costs no read of its store and may be behind our own
-        writes, unless the `newest` word is asked for.
-        """
+    async def get(self, kind: str, namespace: str, name: str) -> Manifest | None:
+        """One object, or None when there is none."""
         try:
-            query = {} if newest else {"resourceVersion": "0"}
-            return await self._call("GET", _BY_KIND[kind].path(namespace, name), query=query)
+            return await self._call("GET", _BY_KIND[kind].path(namespace, name))
         except Refused as refused:
             if refused.status == 404:
                 return None
@@ -200,11 +193,9 @@ class Cluster:
         owned = self.index.owned(namespace, owner)
         return tuple(item for item in owned if item["kind"] != POD.kind)
 
-    async def _refresh(self, known: Manifest, *, newest: bool = False) -> None:
+    async def _refresh(self, known: Manifest) -> None:
         metadata, kind = known["metadata"], known["kind"]
-        where = kind, metadata["namespace"], metadata["name"]
-        live = None if newest else await self.get(*where)
-        live = live or await self.get(*where, newest=True)
+        live = await self.get(kind, metadata["namespace"], metadata["name"])
         if live is None:
             self.index.drop(kind, known)
         else:
@@ -261,7 +252,7 @@ class Cluster:
         except Refused as refused:
             if refused.status not in {404, 409}:
                 raise
-            await self._refresh(known, newest=True)
+            await self._refresh(known)
             return
         if answer.get("metadata", {}).get("deletionTimestamp"):
             self.index.put(kind, _normal(_BY_KIND[kind], answer))  # it is going

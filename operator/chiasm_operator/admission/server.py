@@ -47,7 +47,10 @@ class WebhookServer:
         return port
 
     async def show(self, keys: Keys) -> None:
-        """Show the certificate of `keys` to whoever connects from now on."""
+        """Show the certificate of `keys` to whoever connects from now on.
+
+        Raises: OSError when the port cannot be listened on.
+        """
         pair = (keys.certificate, keys.key)
         if pair != self._shown:
             _load(self._context, *pair)
@@ -59,7 +62,11 @@ class WebhookServer:
             runner = web.AppRunner(application, access_log=None, shutdown_timeout=5)
             await runner.setup()
             site = web.TCPSite(runner, self._host, self._port, ssl_context=self._context)
-            await site.start()
+            try:
+                await site.start()
+            except OSError:
+                await runner.cleanup()
+                raise
             self._runner = runner
 
     async def close(self) -> None:

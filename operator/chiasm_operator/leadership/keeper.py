@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from chiasm_operator.leadership.fence import Fence
-from chiasm_operator.leadership.lease import Move, held, move, parse, released
+from chiasm_operator.leadership.lease import held, may_take, parse, released
 from chiasm_operator.resource import Manifest
 
 logger = logging.getLogger(__name__)
@@ -129,7 +129,7 @@ class LeaseKeeper:
         if lease.version != self._version:
             self._version, self._unchanged_since = lease.version, self._clock()
         unchanged = self._clock() - self._unchanged_since
-        if move(lease, self.identity, self._epoch, unchanged) is Move.WAIT:
+        if not may_take(lease, self.identity, unchanged):
             if self.holder != lease.holder:
                 logger.info("following %s", lease.holder)
             self.holder = lease.holder

@@ -10,7 +10,6 @@ Must not know: clocks (times are arguments), Kubernetes clients.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum, auto
 from typing import Any
 
 from chiasm_operator.resource import Manifest
@@ -37,25 +36,13 @@ def parse(stored: Manifest) -> Lease:
     )
 
 
-class Move(Enum):
-    """What a candidate does next."""
-
-    RENEW = auto()
-    TAKE = auto()
-    WAIT = auto()
-
-
-def move(lease: Lease, identity: str, epoch: int | None, unchanged_seconds: float) -> Move:
-    """What the candidate `identity` does, which leads with `epoch` or not at all.
+def may_take(lease: Lease, identity: str, unchanged_seconds: float) -> bool:
+    """Whether the candidate `identity`, which does not lead, takes the lease now.
 
     An identity is one seat, in Kubernetes a pod's name: whoever finds itself as the holder without
     leading is the next life of a process that has ended, and need not wait for it.
     """
-    if lease.holder == identity:
-        return Move.RENEW if epoch == lease.transitions else Move.TAKE
-    if not lease.holder or unchanged_seconds >= lease.seconds:
-        return Move.TAKE
-    return Move.WAIT
+    return lease.holder in ("", identity) or unchanged_seconds >= lease.seconds
 
 
 def held(identity: str, epoch: int, seconds: int, now: str, since: str) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import io
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -115,6 +116,19 @@ async def test_who_stops_sending_is_not_waited_for(
     status, said = await ask(server, keys, data=stops())
     assert status == 408
     assert said["message"]
+
+
+async def test_a_port_that_is_taken_is_had_once_it_is_free(keys: Keys) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as holder:
+        port = holder.getsockname()[1]
+        server = WebhookServer("127.0.0.1", port)
+        for _ in range(2):
+            with pytest.raises(OSError, match="in use"):
+                await server.show(keys)
+            assert server.port is None
+    await server.show(keys)
+    assert (await ask(server, keys, json=REVIEW))[0] == 200
+    await server.close()
 
 
 async def test_new_keys_are_shown_without_a_restart(server: WebhookServer, keys: Keys) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import httpx
 import pytest
+from chiasm_operator.leadership.fence import FARTHEST
 
 pytestmark = pytest.mark.cluster
 
@@ -150,7 +151,11 @@ def stands(world: Any, name: str, pair: tuple[Any, Any]) -> bool:
 
 
 def test_the_api_server_itself_refuses_an_older_epoch(
-    pair: tuple[Any, Any], own_world: Any, name: str, eventually: Eventually
+    pair: tuple[Any, Any],
+    own_world: Any,
+    name: str,
+    kubectl: Callable[..., str],
+    eventually: Eventually,
 ) -> None:
     own_world.apply(name, replicas=0)
     eventually(lambda: own_world.status(name).get("operatorEpoch"), "a status should be there")
@@ -167,10 +172,17 @@ def test_the_api_server_itself_refuses_an_older_epoch(
     assert "a later leader of the operator has written this status" in refused.text
     # The Lease counts on from there, as after a restore without it.
     own_world.apply(name, replicas=1)
-    eventually(
-        lambda: (
-            own_world.status(name).get("operatorEpoch", 0) > 7
-            and own_world.status(name).get("ready") == "1/1"
-        ),
-        "the leader should count on from what it met",
-    )
+
+    def counts_on() -> bool:
+        status = own_world.status(name)
+        return 7 < status.get("operatorEpoch", 0) < FARTHEST and status.get("ready") == "1/1"
+
+    eventually(counts_on, "the leader should count on from what it met")
+    # Nobody counts on from what no leader can have counted; the log says how to take it away.
+    assert write(FARTHEST + 1).is_success
+    eventually(lambda: "take it away: kubectl patch" in pair[0].log, "its log should say so")
+    kubectl(
+        "patch", "mmi", name, "-n", own_world.name, "--subresource=status", "--type=json",
+        '-p=[{"op": "remove", "path": "/status/operatorEpoch"}]',
+    )  # fmt: skip
+    eventually(counts_on, "the leader should go on")

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from chiasm_contract import instants
-from chiasm_contract.api.rollout import Analysis, Rollout
-from chiasm_contract.traffic import NONE_COUNTED, Counts
-from chiasm_operator.reconcile.analysis import Policy
-from chiasm_operator.reconcile.rollout import forward
+from chiasm_contract.api.rollout import Rollout
 from pydantic import BaseModel, ValidationError
 
-from tests.operator.rollout.made_up.scenarios import compare, count, note, spec
+from tests.operator.rollout.made_up.limits import LIMITS, LOOK
+from tests.operator.rollout.made_up.scenarios import count, note, spec
 from tests.operator.rollout.made_up.world import World
 
 Check = Callable[[World], None]
 CHECKS: dict[str, Check] = {}
-LOOK: list[dict[str, Any]] = [{"setWeight": 5}, {"analysis": {"seconds": 20}}, {"pause": {}}]
 
 
 def field(path: str) -> Callable[[Check], Check]:
@@ -270,124 +266,6 @@ def no_data_deadline(world: World) -> None:
     assert waited == 40
 
 
-MIRROR: list[dict[str, Any]] = [{"mirror": {"percent": 50}}, *LOOK[1:]]
-
-
-def limited(
-    world: World,
-    canary: Counts,
-    reason: str,
-    *,
-    by: dict[str, float],
-    borne: dict[str, float],
-    steps: list[dict[str, Any]] = LOOK,
-) -> None:
-    """The canary is aborted for `reason` with the limit `by`, and passes with the one `borne`."""
-    compare(canary, ANSWERED)(world)
-    spec(2, steps=steps, analysis={"failureLimit": 0, **by})(world)
-    world.settled()
-    assert world.state == "Aborted"
-    assert world.condition("AnalysisHealthy") == f"False {reason}"
-    spec(3, steps=steps, analysis={"failureLimit": 0, **borne})(world)
-    world.settled()
-    assert world.condition("AnalysisHealthy") == "True NotWorse"
-    assert world.rollout["currentStep"] == 2
-
-
-def classes(number: int) -> tuple[int, ...]:
-    """200 values of the class of this number."""
-    return tuple(200 if each == number else 0 for each in range(len(NONE_COUNTED)))
-
-
-# 200 answers with their first token after 20 to 30 ms, and 10 or 20 tokens each.
-ANSWERED = Counts(
-    requests=200,
-    answers=200,
-    first_token=classes(3),
-    inter_token=classes(3),
-    output_tokens=3000,
-    output_tokens_squared=50_000,
-)
-
-
-def like_stable(**but: Any) -> Counts:
-    return ANSWERED.model_copy(update=but)
-
-
-@field("analysis.maxErrorIncreasePercent")
-def error_increase(world: World) -> None:
-    key = "maxErrorIncreasePercent"
-    limited(world, like_stable(errors=10), "ErrorRate", by={}, borne={key: 6})
-
-
-@field("analysis.maxFirstTokenRatio")
-def first_token_ratio(world: World) -> None:
-    canary = like_stable(first_token=classes(5))  # 50 to 75 ms
-    limited(world, canary, "SlowFirstToken", by={}, borne={"maxFirstTokenRatio": 2.6})
-
-
-@field("analysis.maxInterTokenRatio")
-def inter_token_ratio(world: World) -> None:
-    canary = like_stable(inter_token=classes(5))
-    limited(world, canary, "SlowTokens", by={}, borne={"maxInterTokenRatio": 2.6})
-
-
-@field("analysis.maxOutputLengthChangePercent")
-def length_change(world: World) -> None:
-    canary = like_stable(output_tokens=9000, output_tokens_squared=450_000)
-    limited(world, canary, "OutputLength", by={}, borne={"maxOutputLengthChangePercent": 210})
-
-
-@field("analysis.maxGuardRejectIncrease")
-def guard_reject_increase(world: World) -> None:
-    canary = like_stable(guard_rejects=60)
-    limited(world, canary, "GuardRejects", by={}, borne={"maxGuardRejectIncrease": 0.5})
-
-
-@field("analysis.minAgreementPercent")
-def agreement(world: World) -> None:
-    """An analysis behind a mirror alone has no answers of the canary but the mirrored ones."""
-    canary = Counts(shadowed=100, agreed=80)
-    by, borne = ({"minAgreementPercent": each} for each in (90, 75))
-    limited(world, canary, "Disagreement", by=by, borne=borne, steps=MIRROR)
-    assert world.share == 0
-
-
-def test_mirrored_answers_are_no_data_while_nobody_compares_them(served: World) -> None:
-    compare(Counts(shadowed=1000, agreed=1000), ANSWERED)(served)
-    spec(2, steps=MIRROR)(served)
-    served.live(60)
-    assert served.condition("AnalysisHealthy") == "Unknown NoData"
-    (found,) = (
-        item["message"]
-        for item in served.resource["status"]["conditions"]
-        if item["type"] == "AnalysisHealthy"
-    )
-    assert "spec.rollout.analysis.minAgreementPercent" in found
-
-
-def test_what_is_worse_by_default_is_what_the_comparison_says() -> None:
-    assert forward.limits(Analysis()) == Policy()
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("maxErrorIncreasePercent", -1),
-        ("maxErrorIncreasePercent", 101),
-        ("maxFirstTokenRatio", 0.9),
-        ("maxInterTokenRatio", 1001),
-        ("maxOutputLengthChangePercent", -1),
-        ("maxGuardRejectIncrease", -0.1),
-        ("minAgreementPercent", 0),
-        ("minAgreementPercent", 101),
-    ],
-)
-def test_a_limit_that_means_nothing_is_refused(name: str, value: float) -> None:
-    with pytest.raises(ValidationError, match=name):
-        Analysis.model_validate({name: value})
-
-
 def leaves(model: type[BaseModel], path: str = "") -> list[str]:
     """Dotted paths of all fields; a list is its items."""
     found = []
@@ -407,7 +285,8 @@ def test_every_field_has_a_check() -> None:
         "maxSurge", "maxUnavailable", "progressDeadlineSeconds", "drainSeconds",
         "terminationGracePeriodSeconds",
     }  # fmt: skip
-    assert set(leaves(Rollout)) - rendered == set(CHECKS)
+    limits = {f"analysis.{name}" for name in LIMITS}  # test_analysis_limits.py
+    assert set(leaves(Rollout)) - rendered == set(CHECKS) | limits
 
 
 @pytest.mark.parametrize("path", sorted(CHECKS))

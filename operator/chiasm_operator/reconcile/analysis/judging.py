@@ -9,7 +9,8 @@
   row must fail (`failureLimit`) is the state machine's.
 - **Pass** needs samples: at least `min_samples` answers of both in every modality that either
   answered as often in. Absence of evidence holds, and never passes. A canary that is asked nothing
-  but what is mirrored is judged by the agreement of its answers, where that is asked for.
+  but what is mirrored fails by what it does not answer, and passes by the agreement of its answers,
+  where that is asked for.
 
 Must not know: pods, reports of single sidecars, clocks, steps.
 """
