@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from chiasm_contract.messages import ChatMessage
-from chiasm_contract.names import CONVERSATION_HEADER, ROUTE_HEADER
+from chiasm_contract.names import CONVERSATION_HEADER, ROUTE_HEADER, ROUTED_BY_GATEWAY
 from chiasm_contract.traffic import WHOLE, Role, TrafficPlan, Version
 
 from chiasm_sidecar.traffic import conversations
@@ -147,7 +147,7 @@ class Router:
 
     def _gateway_drew(self, plan: TrafficPlan, headers: Mapping[str, str]) -> bool:
         """Whether the share is kept already; for a moment the plan and the route may disagree."""
-        return ROUTE_HEADER in headers or plan.divided_by == "gateway"
+        return ROUTED_BY_GATEWAY in (headers.get(ROUTE_HEADER), plan.divided_by)
 
     def _draw(self, plan: TrafficPlan, canary: Version) -> Version:
         version = canary if self._draws.draw(plan.share) else plan.stable

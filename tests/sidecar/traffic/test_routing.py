@@ -356,6 +356,11 @@ def test_what_a_gateway_chose_is_not_divided_again(own: str, divided_by: Any) ->
         assert (route.reason, route.header(own), route.key) == ("gateway", None, None)
 
 
+def test_the_header_of_gateways_says_nothing_else() -> None:
+    made = router(plan(share=WHOLE), STABLE)
+    assert to(made, asked(**{ROUTE_HEADER: "me"})) == (CANARY, "share")
+
+
 def test_where_a_gateway_divides_each_pod_answers_what_reaches_it() -> None:
     rule = plan(share=5000, divided_by="gateway", override=Override(cookie="canary"))
     for own, other, word in ((STABLE, CANARY, "always"), (CANARY, STABLE, "never")):
