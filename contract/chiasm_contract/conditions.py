@@ -28,6 +28,8 @@ class ConditionType(StrEnum):
     ANALYSIS_HEALTHY = "AnalysisHealthy"
     TIERS_USABLE = "TiersUsable"
     ROUTE_ACCEPTED = "RouteAccepted"
+    CONFIG_SYNCED = "ConfigSynced"
+    SECRET_LEASE_HEALTHY = "SecretLeaseHealthy"  # noqa: S105 - a word, not a secret
 
 
 class Phase(StrEnum):
@@ -56,6 +58,8 @@ class Reason(StrEnum):
     PLAN_ACKNOWLEDGED = "PlanAcknowledged"
     NO_ANALYSIS = "NoAnalysis"
     ROUTE_FOLLOWED = "RouteFollowed"
+    CONFIG_CURRENT = "ConfigCurrent"
+    LEASES_RENEWED = "LeasesRenewed"
     # Under way
     ROLLOUT_IN_PROGRESS = "RolloutInProgress"
     WAITING_FOR_CLEANUP = "WaitingForCleanup"
@@ -69,6 +73,7 @@ class Reason(StrEnum):
     PAUSED_BY_SPEC = "PausedBySpec"
     MANUAL_WEIGHT = "ManualWeight"
     ANALYSIS_RUNNING = "AnalysisRunning"
+    ROTATION_IN_PROGRESS = "RotationInProgress"
     # Told in events only
     TRAFFIC_WEIGHT_UPDATED = "TrafficWeightUpdated"
     ROLLOUT_STEP_COMPLETED = "RolloutStepCompleted"
@@ -78,6 +83,8 @@ class Reason(StrEnum):
     ROLLOUT_RETRIED = "RolloutRetried"
     MANUAL_WEIGHT_ANNOTATION_REMOVED = "ManualWeightAnnotationRemoved"
     ACTION_IGNORED = "ActionIgnored"
+    SECRET_ROTATED = "SecretRotated"  # noqa: S105 - a word, not a secret
+    ROLLOUT_RESTART_TRIGGERED = "RolloutRestartTriggered"
     # Something is wrong
     INVALID_SPEC = "InvalidSpec"
     NAME_TAKEN = "NameTaken"
@@ -119,6 +126,11 @@ class Reason(StrEnum):
     PLAN_REFUSED = "PlanRefused"
     ROUTE_REFUSED = "RouteRefused"
     GATEWAY_API_NOT_INSTALLED = "GatewayApiNotInstalled"
+    CONFIG_UNAVAILABLE = "ConfigUnavailable"
+    CONFIG_NOT_PROVED = "ConfigNotProved"
+    LEASE_TOO_SHORT = "LeaseTooShort"
+    LEASE_EXPIRING = "LeaseExpiring"
+    DELIVERY_NOT_INSTALLED = "DeliveryNotInstalled"
     # What a comparison of both revisions found
     NOT_WORSE = "NotWorse"
     NO_DATA = "NoData"

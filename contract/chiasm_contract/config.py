@@ -13,6 +13,7 @@ from typing import Literal, TypeVar, get_args
 from pydantic import BaseModel, ConfigDict, Field
 
 from chiasm_contract import names
+from chiasm_contract.configuration import Configuration
 from chiasm_contract.tenants import TenantKeys
 from chiasm_contract.tiers import BlockService, BlockTiers
 
@@ -151,6 +152,9 @@ class SidecarConfig(MediaLimits):
     )
     tenants: TenantKeys | None = Field(default=None, description="None: everybody may ask.")
     tiers: BlockTiers | None = Field(default=None, description="None: no block service.")
+    configuration: Configuration | None = Field(
+        default=None, description="None: no environment; what is mounted is read where it is."
+    )
 
 
 def read_config(kind: type[C], path: Path) -> C:

@@ -16,6 +16,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from chiasm_contract.config import Detail, MediaKind
+from chiasm_contract.configuration import ConfigReport
 from chiasm_contract.errors import ClientFault, ErrorBody, InvalidRequest, RequestTooLarge
 from chiasm_contract.fingerprint import SHARED_SCOPE_FP, Digest, Value
 from chiasm_contract.sampling import Sampling
@@ -254,6 +255,7 @@ class PodState(_Message):
     identity: IdentityReport | None = None
     tier_faults: tuple[str, ...] = ()
     traffic: TrafficReport = TrafficReport()
+    configuration: ConfigReport = ConfigReport()
 
 
 class HeldNamespace(_Message):

@@ -26,6 +26,7 @@ KNOWN = (
     names.ANNOTATION_CANARY_BY_COOKIE,
     names.ANNOTATION_ROLLOUT_ACTION,
     names.ANNOTATION_RESTARTED_AT,
+    names.ANNOTATION_RELOAD_CONFIG,
 )
 
 _THERE_ARE = f" There are: {', '.join(KNOWN)}."

@@ -55,9 +55,16 @@ class ValkeyTier(_Frozen):
     tls: bool = False
     ca_path: Path | None = Field(default=None, description="None: the system's authorities.")
     username: str = "default"
+    username_path: Path | None = Field(
+        default=None, description="A file read together with the password; None: `username`."
+    )
     password_path: Path | None = Field(
         default=None, description="A file, read anew when it changed; None: no password."
     )
+    certificate_path: Path | None = Field(
+        default=None, description="The client's own, PEM; read anew when it changed."
+    )
+    certificate_key_path: Path | None = Field(default=None, description="Its private key, PEM.")
     key_prefix: str = Field(default="chiasm", pattern=r"^[A-Za-z0-9:_-]{1,64}$")
     max_bytes: int = Field(
         default=10 * 2**30,
@@ -72,8 +79,13 @@ class ValkeyTier(_Frozen):
     def _nothing_is_ignored(self) -> Self:
         if self.username != "default" and self.password_path is None:
             raise ValueError(f"username {self.username!r} needs password_path")
-        if self.ca_path is not None and not self.tls:
-            raise ValueError("ca_path is of no use without tls: true")
+        if self.username_path is not None and self.password_path is None:
+            raise ValueError("username_path needs password_path")
+        if (self.certificate_path is None) != (self.certificate_key_path is None):
+            raise ValueError("certificate_path and certificate_key_path belong together")
+        for name in ("ca_path", "certificate_path"):
+            if getattr(self, name) is not None and not self.tls:
+                raise ValueError(f"{name} is of no use without tls: true")
         return self
 
 

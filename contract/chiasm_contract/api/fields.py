@@ -79,6 +79,12 @@ DnsName = Annotated[
 # The name of an entry of a Secret's data.
 SecretEntryName = Annotated[str, StringConstraints(max_length=253, pattern=r"^[-._a-zA-Z0-9]+$")]
 
+# By which fields name a source of spec.config.environments.
+SourceName = Annotated[
+    str, StringConstraints(max_length=32, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
+]
+ONE_ORIGIN = rule("has(self.name) != has(self.source)", "set exactly one of name and source")
+
 _PERCENT = r"^(0|[1-9][0-9]?|100)%$"
 
 

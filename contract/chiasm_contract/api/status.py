@@ -124,6 +124,40 @@ class StatusRollout(ApiModel):
     message: str = Field(default="", description="What is waited for, in a sentence.")
 
 
+class StatusSource(ApiModel):
+    """One source of configuration, over all pods."""
+
+    name: str = Field(description="Its name in the environment.")
+    version: str | None = Field(
+        default=None, description="What is in use, by an id that never tells the value."
+    )
+    pods: str = Field(default="0/0", description="Pods that use it, of those that should.")
+    rotations: int = Field(default=0, description="How often every pod has taken a new value.")
+    rotating_to: str | None = Field(default=None, description="What pods are taking up.")
+    prover: str | None = Field(default=None, description="The pod that tries it first.")
+    since: Instant | None = Field(default=None, description="Since when.")
+    lease_ends: Instant | None = Field(
+        default=None, description="When the first lease of a pod ends, whatever is done."
+    )
+
+
+class StatusConfig(ApiModel):
+    """What pods use of their environment's sources."""
+
+    environment: str = Field(description="The environment of the present revision.")
+    stable_environment: str | None = Field(
+        default=None, description="That of the revision that clients reach, where it is another."
+    )
+    asked: str | None = Field(
+        default=None, description="The annotation reload-config that every pod has followed."
+    )
+    sources: list[StatusSource] = Field(
+        default_factory=list,
+        description="Each source.",
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+    )
+
+
 class Status(ApiModel):
     """What the operator saw last."""
 
@@ -161,6 +195,7 @@ class Status(ApiModel):
     )
     identity: StatusIdentity | None = None
     rollout: StatusRollout | None = None
+    config: StatusConfig | None = None
     conditions: list[StatusCondition] = Field(
         default_factory=list,
         description="Observations that tools can wait for.",

@@ -4,23 +4,46 @@ from __future__ import annotations
 
 from pydantic import ConfigDict, Field
 
-from chiasm_contract.api.fields import ApiModel, DnsName, SecretEntryName, rule, rules
+from chiasm_contract.api.fields import (
+    ONE_ORIGIN,
+    ApiModel,
+    DnsName,
+    SecretEntryName,
+    SourceName,
+    rule,
+    rules,
+)
 
 
 class KeysSecret(ApiModel):
-    """The Secret that holds the API keys."""
+    """The Secret, or source of the environment, that holds the API keys."""
 
-    name: DnsName = Field(
-        description="Its name. Each entry is a tenant: the entry's name is the tenant's, its value "
-        "has one API key a line, as it is or as sha256: and its sha256 in hex."
+    model_config = ConfigDict(json_schema_extra=rules(ONE_ORIGIN))
+
+    name: DnsName | None = Field(
+        default=None,
+        description="Name of the Secret. Each entry is a tenant: the entry's name is the "
+        "tenant's, its value has one API key a line, as it is or as sha256: and its sha256 in hex.",
+    )
+    source: SourceName | None = Field(
+        default=None,
+        description="Name of a source of the environment whose entries are such; they count while "
+        "pods run.",
     )
 
 
 class ServerKeySecret(ApiModel):
-    """The Secret that holds the key with which tenants' names become scopes."""
+    """What holds the key with which tenants' names become scopes."""
 
-    name: DnsName = Field(
-        description="Its name. Resources with other server keys never share cached vectors."
+    model_config = ConfigDict(json_schema_extra=rules(ONE_ORIGIN))
+
+    name: DnsName | None = Field(
+        default=None,
+        description="Name of the Secret. Resources with other server keys never share cached "
+        "vectors.",
+    )
+    source: SourceName | None = Field(
+        default=None, description="Name of a source of the environment that holds it."
     )
     key: SecretEntryName = Field(
         default="server-key", description="Its entry, with at least 32 random bytes."
@@ -33,10 +56,17 @@ class Tenants(ApiModel):
     model_config = ConfigDict(
         json_schema_extra=rules(
             rule(
-                "self.keysSecret.name != self.serverKeySecret.name",
+                "!has(self.keysSecret.name) || !has(self.serverKeySecret.name) "
+                "|| self.keysSecret.name != self.serverKeySecret.name",
                 "must be another Secret than keysSecret, in which every entry is a tenant",
                 field=".serverKeySecret.name",
-            )
+            ),
+            rule(
+                "!has(self.keysSecret.source) || !has(self.serverKeySecret.source) "
+                "|| self.keysSecret.source != self.serverKeySecret.source",
+                "must be another source than keysSecret, in which every entry is a tenant",
+                field=".serverKeySecret.source",
+            ),
         )
     )
 

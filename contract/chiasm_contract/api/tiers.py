@@ -12,10 +12,12 @@ from typing import Annotated
 from pydantic import ConfigDict, Field, StringConstraints
 
 from chiasm_contract.api.fields import (
+    ONE_ORIGIN,
     ApiModel,
     DnsName,
     Quantity,
     SecretEntryName,
+    SourceName,
     at_least,
     rule,
     rules,
@@ -26,9 +28,15 @@ NamespacePrefix = Annotated[str, StringConstraints(max_length=50, pattern=NAMESP
 
 
 class SecretEntry(ApiModel):
-    """One entry of a Secret in the resource's namespace."""
+    """One entry of a Secret in the resource's namespace, or of a source of the environment."""
 
-    name: DnsName = Field(description="Name of the Secret.")
+    model_config = ConfigDict(json_schema_extra=rules(ONE_ORIGIN))
+
+    name: DnsName | None = Field(default=None, description="Name of the Secret.")
+    source: SourceName | None = Field(
+        default=None,
+        description="Name of a source of the environment in spec.config.environments.",
+    )
     key: SecretEntryName = Field(description="Key inside it.")
 
 
@@ -61,6 +69,18 @@ class ValkeyTier(ApiModel):
                 "needs passwordSecret",
                 field=".username",
             ),
+            rule(
+                "!has(self.usernameSecret) || (has(self.passwordSecret) "
+                "&& self.username == 'default')",
+                "needs passwordSecret, and no username beside it",
+                field=".usernameSecret",
+            ),
+            rule(
+                "has(self.clientCertificateSecret) == has(self.clientKeySecret) "
+                "&& (self.tls || !has(self.clientCertificateSecret))",
+                "needs clientKeySecret and tls: true",
+                field=".clientCertificateSecret",
+            ),
         )
     )
 
@@ -73,8 +93,21 @@ class ValkeyTier(ApiModel):
     username: Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]{1,128}$")] = Field(
         default="default", description="User of the server's access control list."
     )
+    username_secret: SecretEntry | None = Field(
+        default=None,
+        description="The user's name where it changes together with the password, as that of a "
+        "lease does.",
+    )
     password_secret: SecretEntry | None = Field(
         default=None, description="The user's password; a changed one is used without a restart."
+    )
+    client_certificate_secret: SecretEntry | None = Field(
+        default=None,
+        description="The certificate by which the server knows this client, as PEM; a changed one "
+        "is used without a restart.",
+    )
+    client_key_secret: SecretEntry | None = Field(
+        default=None, description="The private key of the client's certificate, as PEM."
     )
     max_bytes: Quantity = Field(
         default="10Gi",

@@ -15,6 +15,11 @@ from pydantic import ConfigDict, Field, StringConstraints
 from chiasm_contract.api import identity_fields
 from chiasm_contract.api.autoscaling import Autoscaling
 from chiasm_contract.api.engine import Engine
+from chiasm_contract.api.environments import (
+    MAX_ENVIRONMENTS,
+    Environment,
+    EnvironmentName,
+)
 from chiasm_contract.api.fields import (
     ApiModel,
     DnsName,
@@ -216,7 +221,32 @@ class Media(ApiModel):
 
 
 class Config(ApiModel):
-    """Settings of the processes in a pod."""
+    """Settings of the processes in a pod, and where configuration and secrets come from."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            rule(
+                "has(self.environment) == (self.environments.size() > 0)",
+                "must be set exactly when there are environments",
+                field=".environment",
+            ),
+            rule(
+                "!has(self.environment) || self.environments.exists(e, e.name == self.environment)",
+                "must be the name of one of environments",
+                field=".environment",
+            ),
+        )
+    )
+
+    environment: EnvironmentName | None = Field(
+        default=None, description="The environment that this spec is in; one of environments."
+    )
+    environments: list[Environment] = Field(
+        default_factory=list,
+        max_length=MAX_ENVIRONMENTS,
+        description="Where a release may be: its images, its share, its sources.",
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+    )
 
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="Least severity that is logged."
@@ -224,6 +254,11 @@ class Config(ApiModel):
     request_timeout_seconds: int = Field(
         default=600, ge=1, le=86400, description="A request is given up after this long."
     )
+
+    @property
+    def chosen(self) -> Environment | None:
+        """The environment that the spec is in."""
+        return next((each for each in self.environments if each.name == self.environment), None)
 
 
 class Observability(ApiModel):
