@@ -115,6 +115,11 @@ class Attempt:
         self._tally.errors += 1
         self._tally.rerouted += 1
 
+    def contradict(self) -> None:
+        """It ended as the client's fault, and another revision then answered the same request."""
+        self._tally.errors += 1
+        self._tally.rerouted += 1
+
     def end(self, status: int, num_output_tokens: int | None, timing: Timing | None) -> str:
         """It ended with this status as the client saw it; returns that as a word."""
         self._end()

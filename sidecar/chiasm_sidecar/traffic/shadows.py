@@ -17,7 +17,7 @@ from chiasm_contract.sampling import Sampling
 
 from chiasm_sidecar.metrics import Metrics
 from chiasm_sidecar.traffic.counting import Tally
-from chiasm_sidecar.traffic.handover import Handover
+from chiasm_sidecar.traffic.handover import OF_CANARY, Handover
 from chiasm_sidecar.traffic.observer import Observed, StreamReader
 from chiasm_sidecar.traffic.routing import Place
 
@@ -103,9 +103,8 @@ class Shadows:
 
     async def _answer(self, shadow: Shadow) -> Observed:
         reader = StreamReader(Observed(), keeps_text=True)
-        async with self._handover.ask(shadow.place, shadow.body, shadow.headers, False) as response:
-            if response.status != 200:
-                return reader.observed
+        asking = self._handover.ask(shadow.place, shadow.body, shadow.headers, OF_CANARY)
+        async with asking as response:
             if response.content_type != "text/event-stream":
                 reader.observed.read_complete(await response.read())
                 return reader.observed
