@@ -31,6 +31,7 @@ class Tally:
     output_tokens_squared: int = 0
     shadowed: int = 0
     shadow_errors: int = 0
+    shadow_late: int = 0
     agreed: int = 0
     first_token: list[int] = field(default_factory=lambda: [0] * (len(LATENCY_BOUNDS) + 1))
     inter_token: list[int] = field(default_factory=lambda: [0] * (len(LATENCY_BOUNDS) + 1))

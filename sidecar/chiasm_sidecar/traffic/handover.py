@@ -57,6 +57,13 @@ class FoundFaulty(NotAnswered):
     """The other revision says that the request is at fault; the next one may see it otherwise."""
 
 
+class Full(NotAnswered):
+    """The other revision has as much to do as it takes."""
+
+
+_KINDS: dict[int, type[NotAnswered]] = {**dict.fromkeys(_FAULTY, FoundFaulty), 429: Full}
+
+
 class Handover:
     """A connection pool to the other revisions. Use as an async context manager."""
 
@@ -92,15 +99,14 @@ class Handover:
         """Hand one request over; yields the answer, whose body has not been read.
 
         Raises: NotAnswered when there is none, or one whose status is not `taken`, for another
-        revision could do better; FoundFaulty when that says that the request is at fault. While
-        reading: NotAnswered when the connection breaks.
+        revision could do better: FoundFaulty when that says that the request is at fault, Full when
+        it is overloaded. While reading: NotAnswered when the connection breaks.
         """
         response = await self._post(place, body, headers)
         del body
         try:
             if response.status not in taken:
-                kind = FoundFaulty if response.status in _FAULTY else NotAnswered
-                raise kind(
+                raise _KINDS.get(response.status, NotAnswered)(
                     f"The revision that was to answer did not (status {response.status}); "
                     "retry in a moment."
                 )
