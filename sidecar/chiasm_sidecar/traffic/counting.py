@@ -117,7 +117,7 @@ class Attempt:
         self._tally.rerouted += 1
 
     def contradict(self) -> None:
-        """It ended as the client's fault, and another revision then answered the same request."""
+        """It was refused, and another revision then answered the same request."""
         self._tally.errors += 1
         self._tally.rerouted += 1
 

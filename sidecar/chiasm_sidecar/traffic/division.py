@@ -31,6 +31,7 @@ from chiasm_sidecar.traffic.handover import (
     OF_LAST,
     OF_STABLE,
     FoundFaulty,
+    Full,
     Handover,
     NotAnswered,
 )
@@ -55,7 +56,7 @@ class Given:
     attempt: Attempt
     observed: Observed = field(default_factory=Observed)
     shadow: Shadow | None = None
-    # Who said before that the request is at fault: wrongly, if it is answered here.
+    # Who has refused the request before: wrongly, if it is answered here.
     doubted: Given | None = None
 
     @property
@@ -169,8 +170,10 @@ class Division:
     def reroute(self, given: Given, why: NotAnswered) -> Given | None:
         """No answer there, and none seen by the client: the next place is asked. Returns who is
         doubted there."""
-        if isinstance(why, FoundFaulty):
-            given.attempt.end(HTTPStatus.BAD_REQUEST, None, None)
+        if isinstance(why, FoundFaulty | Full):
+            given.attempt.end(HTTPStatus.BAD_REQUEST, None, None)  # of either: refused
+            if given.doubted is not None:
+                self._judge(given.doubted, None)
             return given
         given.attempt.reroute()
         self._count(given, "rerouted")
@@ -183,7 +186,7 @@ class Division:
             self._tell(given.route, given.place.revision, keys)
 
     def _judge(self, doubted: Given, answered: Given | None) -> None:
-        """Whether the request was at fault is known."""
+        """Whether others would have refused the request as well is known."""
         if answered is None:
             self._count(doubted, "refused")
             return

@@ -257,6 +257,17 @@ async def test_the_clients_own_faults_are_passed_on(fleet: Fleet, kind: type[Cli
     assert (await report(pod)).versions[CANARY].in_flight == 0
 
 
+async def test_a_canary_that_is_as_full_as_stable_has_not_failed(fleet: Fleet) -> None:
+    """Stable's 429 is no error: under more load than both carry, a sound canary was aborted."""
+    for pod in (*fleet.stable, *fleet.canary):
+        pod.worker.refusal = Overloaded("Full.", retry_after_seconds=3)
+    await fleet.follow(share=WHOLE)
+    assert (await fleet.stable[0].chat(question()))[0] == 429
+    for revision in (CANARY, STABLE):
+        counts = await fleet.counts(revision)
+        assert (counts.requests, counts.errors, counts.rerouted, counts.answers) == (1, 0, 0, 0)
+
+
 @pytest.mark.parametrize("stream", [False, True])
 async def test_what_only_the_canary_finds_faulty_is_its_own_fault(
     start_fleet: StartFleet, stream: bool
