@@ -187,4 +187,3 @@ class ConfigReport(_Frozen):
     environment: str = ""
     asked: str | None = None
     sources: tuple[SourceReport, ...] = ()
-
