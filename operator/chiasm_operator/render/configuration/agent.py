@@ -46,7 +46,7 @@ def _config(vault: Vault, sources: tuple[Source, ...]) -> dict[str, Any]:
     authority = {"ca_cert": names.VAULT_CA_FILE} if vault.ca_config_map else {}
     return {
         "vault": {"address": vault.address, **authority},
-        "auto_auth": {"method": method},
+        "auto_auth": {"method": [method]},
         "template_config": {
             "exit_on_retry_failure": False,
             "static_secret_render_interval": STATIC_INTERVAL,
