@@ -260,7 +260,7 @@ class Cluster:
         # The next pass must see it, whether or not the watch has told of it by then.
         self.index.put(kind.key, _normal(kind, answer))
 
-    async def create_secret(self, manifest: Manifest) -> None:
+    async def create_once(self, manifest: Manifest) -> None:
         """Create a Secret; one of that name stays as it is.
 
         Raises: Refused with the API server's message.

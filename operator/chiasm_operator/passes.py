@@ -170,7 +170,7 @@ class Pass:
             return []
         key = digest.render(target, self.random(digest.KEY_BYTES))
         try:
-            await self.cluster.create_secret(key)
+            await self.cluster.create_once(key)
         except Refused as refused:
             if refused.status in _PASSING:
                 raise

@@ -19,7 +19,7 @@ WRITES: dict[str, tuple[Any, ...]] = {
     "apply": (SEEN,),
     "delete": ("ConfigMap", "n", "m"),
     "write_status": (SEEN, {}),
-    "create_secret": (SEEN,),
+    "create_once": (SEEN,),
     "post_event": ("n", {}),
 }
 
