@@ -17,7 +17,7 @@ def approve(before: Approval | None, reports: Mapping[str, SourceReport]) -> App
         return _first(reports)
     if before.prover is not None:
         return _proving(before, before.prover, reports)
-    return _begun(reports, allowed=before.id) or before
+    return _begun(reports, allowed=before.id) or _still(before, reports)
 
 
 def in_use(reports: Mapping[str, SourceReport]) -> str | None:
@@ -45,6 +45,14 @@ def _proving(before: Approval, prover: str, reports: Mapping[str, SourceReport])
         # It was put back to what is in use.
         return _begun(reports, allowed=report.id) or Approval(id=report.id)
     return before
+
+
+def _still(before: Approval, reports: Mapping[str, SourceReport]) -> Approval:
+    """It stays allowed while a pod uses it: others may have begun with what replaced it."""
+    using = {each.id for each in reports.values() if each.id is not None}
+    if before.id in using or not using:
+        return before
+    return Approval(id=in_use(reports) or before.id)
 
 
 def _begun(reports: Mapping[str, SourceReport], allowed: str | None) -> Approval | None:

@@ -92,7 +92,9 @@ def _waiting(seen: RevisionSeen, approvals: Approvals) -> Iterator[str]:
     for source in seen.environment.sources:
         reports = seen.reports(source.name)
         approval = approvals.of(seen.revision, source.name)
-        if not source.leased and approval is not None:
+        if any(each.restart for each in reports.values()):
+            yield f"{_where(seen, source)} changed; pods are replaced for it, a new one first."
+        elif not source.leased and approval is not None:
             behind = sorted(pod for pod, each in reports.items() if each.id != approval.id)
             if approval.prover is not None:
                 yield f"{_where(seen, source)}: pod {approval.prover} tries {approval.id} first."
@@ -101,8 +103,6 @@ def _waiting(seen: RevisionSeen, approvals: Approvals) -> Iterator[str]:
                     f"{_where(seen, source)}: {len(behind)} of {len(reports)} pods have not taken "
                     f"{approval.id} yet: {behind[0]}."
                 )
-        if any(each.restart for each in reports.values()):
-            yield f"{_where(seen, source)} changed; pods are replaced for it, a new one first."
     behind = [
         pod.name
         for pod in seen.pods
