@@ -20,6 +20,11 @@ class Settings(BaseSettings):
     sidecar_peers_image: str = Field(
         min_length=1, description="The same with NIXL, for spec.tiers.peers.transport: nixl."
     )
+    agent_image: str = Field(
+        default="openbao/openbao:2.7.2",
+        min_length=1,
+        description="A server's own agent, for environments with vault.delivery: agent.",
+    )
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
     watch_namespaces: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(), description="Comma-separated; empty watches the whole cluster."
@@ -87,4 +92,5 @@ class Settings(BaseSettings):
             self.sidecar_image,
             self.sidecar_peers_image,
             self.image_pull_policy,
+            self.agent_image,
         )

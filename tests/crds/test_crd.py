@@ -91,7 +91,12 @@ def leaves(node: Any, path: str = "spec") -> Iterator[str]:
 
 def test_the_examples_use_every_field() -> None:
     used = set(leaves(yaml.safe_load((EXAMPLES / "complete.yaml").read_text())["spec"]))
-    for name in ("claim", "minimal", "autoscaled"):  # where a field excludes another
+    for name in (
+        "claim",
+        "minimal",
+        "autoscaled",
+        "environments",
+    ):  # where a field excludes another
         used |= set(leaves(yaml.safe_load((EXAMPLES / f"{name}.yaml").read_text())["spec"]))
     assert {path for path, _ in ALL if path.startswith("spec")} <= used
 
@@ -116,7 +121,9 @@ def test_the_complete_example_uses_no_default() -> None:
             assert value != node["default"], path
 
 
-@pytest.mark.parametrize("name", ["minimal", "complete", "claim", "autoscaled", "sharing"])
+@pytest.mark.parametrize(
+    "name", ["minimal", "complete", "claim", "autoscaled", "sharing", "environments"]
+)
 def test_valid_examples_parse(name: str) -> None:
     Spec.model_validate(yaml.safe_load((EXAMPLES / f"{name}.yaml").read_text())["spec"])
 

@@ -19,6 +19,7 @@ WRITES: dict[str, tuple[Any, ...]] = {
     "apply": (SEEN,),
     "delete": ("ConfigMap", "n", "m"),
     "write_status": (SEEN, {}),
+    "create_once": (SEEN,),
     "post_event": ("n", {}),
 }
 
