@@ -337,7 +337,10 @@ class ChatEndpoint:
         if exchange.given is not None:
             self._division.end(exchange.given, exchange.status)
         if self._config.access_log:
-            access.info("chat", extra={"fields": exchange.log_fields(seconds)})
+            configuration = self._config.configuration
+            environment = None if configuration is None else configuration.environment
+            fields = exchange.log_fields(seconds, environment)
+            access.info("chat", extra={"fields": fields})
 
 
 def _of_kind(media: list[MediaFile], kind: MediaKind) -> list[MediaFile]:

@@ -116,8 +116,8 @@ class Exchange:
         headers = [(k.encode(), v.encode()) for k, v in faults.headers_of(error).items()]
         await self.send_json(status, faults.body_of(error, status), *headers)
 
-    def log_fields(self, seconds: float) -> dict[str, object]:
-        """Its line in the access log: who, how much and how long, never what."""
+    def log_fields(self, seconds: float, environment: str | None) -> dict[str, object]:
+        """Its line in the access log: who, where, how much and how long, never what."""
         fields: dict[str, object] = {
             "request_id": self.request_id,
             "answer_id": self.answer_id,
@@ -125,6 +125,8 @@ class Exchange:
             "modality": self.modality,
             "seconds": round(seconds, 4),
         }
+        if environment is not None:
+            fields["environment"] = environment
         if self.usage is not None:
             fields |= self.usage.model_dump()
         if self.caller.tenant is not None:
