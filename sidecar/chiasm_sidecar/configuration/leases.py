@@ -232,6 +232,7 @@ class LeaseKeeper(Keeper):
         every = self.current.others()
         if self.generation is not None:
             every.append(self.generation)
+            self.generation = None
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.around.pace.end):
                 done = await asyncio.gather(*map(self._revoked, every))
