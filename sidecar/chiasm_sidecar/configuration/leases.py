@@ -235,10 +235,11 @@ class LeaseKeeper(Keeper):
             self.generation = None
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.around.pace.end):
-                done = await asyncio.gather(*map(self._revoked, every))
-                for generation, is_revoked in zip(every, done, strict=True):
-                    if is_revoked:
-                        self.current.remove(generation)
+                await asyncio.gather(*map(self._finish, every))
+
+    async def _finish(self, generation: Generation) -> None:
+        await self._end(generation)
+        self.current.remove(generation)
 
     # --- report
 

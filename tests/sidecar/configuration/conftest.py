@@ -34,7 +34,7 @@ FAST = Pace(
     ask=0.1,
     check=0.2,
     start=8.0,
-    end=5.0,
+    end=2.0,
 )
 
 
