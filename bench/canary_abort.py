@@ -22,12 +22,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import json
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,6 +33,7 @@ from typing import Any
 import uvloop
 from canaries import image
 from canaries.asking import Client, Counted
+from canaries.proxy import api_proxy
 from canaries.watching import Watch, watching
 from chiasm_cluster.settings import Settings
 from chiasm_contract import names
@@ -80,20 +79,6 @@ class StandInCluster(LocalCluster):
         pairs = {f"images.{part}.digest": digests[part] for part in IMAGES}
         pairs["images.worker.repository"] = image.REPOSITORY
         return [word for key, value in pairs.items() for word in ("--set", f"{key}={value}")]
-
-    @contextlib.contextmanager
-    def proxy(self) -> Iterator[str]:
-        """Address of its API server without certificates, on this machine."""
-        process = subprocess.Popen(
-            self._command("kubectl", "--name", self.name, "--", "proxy", "--port=0"),
-            stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        try:
-            assert process.stdout is not None
-            yield "http://" + process.stdout.readline().split()[-1]
-        finally:
-            process.terminate()
-            process.wait()
 
 
 def manifest(fault: Fault, *, steps: bool) -> dict[str, Any]:
@@ -314,7 +299,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="chiasm-bench-") as folder:
         try:
             cluster = bring_up(options.name, Path(folder))
-            with cluster.proxy() as server:
+            with api_proxy(cluster) as server:
                 found = uvloop.run(measured(cluster, server, faults, options))
         finally:
             if not options.keep:

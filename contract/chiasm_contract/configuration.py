@@ -16,7 +16,7 @@ clocks, HTTP.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -123,13 +123,22 @@ class Approval(_Frozen):
 
 
 class Approvals(_Frozen):
-    """The file that the operator writes beside the traffic plan."""
+    """The file that the operator writes beside the traffic plan.
+
+    A source is one of a revision's: of another revision it may be another secret.
+    """
 
     asked: str | None = Field(
         default=None,
         description="The annotation reload-config: another value asks for new credentials now.",
     )
-    sources: dict[str, Approval] = {}
+    revisions: dict[str, dict[str, Approval]] = Field(
+        default={}, description="By revision, and there by the source's name."
+    )
+
+    def of(self, revision: str, source: str) -> Approval | None:
+        """What pods of a revision may take of a source."""
+        return self.revisions.get(revision, {}).get(source)
 
 
 class LeaseReport(_Frozen):
@@ -178,6 +187,3 @@ class ConfigReport(_Frozen):
     environment: str = ""
     asked: str | None = None
     sources: tuple[SourceReport, ...] = ()
-
-
-Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]

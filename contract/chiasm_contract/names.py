@@ -23,6 +23,8 @@ ANNOTATION_RESTARTED_AT = f"{GROUP}/restartedAt"
 ANNOTATION_RELOAD_CONFIG = f"{GROUP}/reload-config"
 # On a pod template: the values that its pods were replaced for.
 ANNOTATION_CONFIG_RESTART = f"{GROUP}/config-restart"
+# On a pod, beside the traffic epoch: which approvals it was told of.
+ANNOTATION_CONFIG_APPROVAL = f"{GROUP}/config-approval"
 LABEL_ENVIRONMENT = f"{GROUP}/environment"
 LABEL_APP = "app.kubernetes.io/name"
 LABEL_INSTANCE = "app.kubernetes.io/instance"

@@ -17,11 +17,13 @@ from chiasm_contract import instants, names
 from chiasm_operator.api import Refused
 from chiasm_operator.cluster import Cluster
 from chiasm_operator.podstate import PodStates
-from chiasm_operator.reconcile import children, status
+from chiasm_operator.reconcile import children, configuration, status
+from chiasm_operator.reconcile.configuration import Configured
 from chiasm_operator.reconcile.diagnosis import refusals as why_refused
 from chiasm_operator.reconcile.diagnosis.pods import needs_events
 from chiasm_operator.reconcile.observed import Observed, is_active, key_of, pods_of
 from chiasm_operator.reconcile.problems import Event, Problem
+from chiasm_operator.reconcile.records import kept, specs, standing
 from chiasm_operator.reconcile.rollout import Asked, Decision, decide, look
 from chiasm_operator.render import Target
 from chiasm_operator.render.revision import record_of
@@ -82,18 +84,20 @@ class Pass:
         now = self.now()
         observed = await self._observe(target)
         seen = look(target, observed)
-        decision = decide(
-            Asked.of(target), seen, partial(address, target), instants.to_seconds(now)
-        )
-        wanted = children.desired(target, fresh, observed, decision)
+        known = specs(target, kept(target, fresh, observed), standing(target, observed))
+        configured = configuration.decide(target, observed, known, instants.to_seconds(now))
+        asked = Asked.of(target, rotating=configured.rotating)
+        decision = decide(asked, seen, partial(address, target), instants.to_seconds(now))
+        wanted = children.desired(target, fresh, observed, decision, configured)
         observed = await self._with_what_is_in_the_way(resource, observed, wanted)
         plan = children.plan(target, wanted, observed, decision)
         refusals, plan_stands = await self._act(target, plan)
         if plan_stands and children.writes_traffic(target, plan, decision):
             await self._hurry(observed, resource.namespace, decision)
+            await self._hurry_configured(observed, resource.namespace, configured)
         else:
             decision = decision.unwritten(seen)
-        said = status.outcome(target, observed, decision, plan, refusals, now)
+        said = status.outcome(target, observed, decision, plan, refusals, now, configured)
         told = await self._say(resource, body, epoch, said)
         due = decision.wake_at
         return Rest(
@@ -138,6 +142,17 @@ class Pass:
                 await self.cluster.annotate_pod(
                     namespace, metadata["name"], names.ANNOTATION_TRAFFIC_EPOCH, str(epoch)
                 )
+
+    async def _hurry_configured(
+        self, observed: Observed, namespace: str, configured: Configured
+    ) -> None:
+        """The same for pods that may take a value of their configuration."""
+        key, value = names.ANNOTATION_CONFIG_APPROVAL, configured.digest
+        for pod in observed.pods:
+            metadata = pod["metadata"]
+            told = metadata.get("annotations", {}).get(key)
+            if metadata["name"] in configured.hurried and told != value:
+                await self.cluster.annotate_pod(namespace, metadata["name"], key, value)
 
     async def _act(self, target: Target, plan: children.ChildPlan) -> tuple[list[Problem], bool]:
         """What was refused, and whether the traffic plan stands as it was decided."""

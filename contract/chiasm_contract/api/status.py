@@ -107,7 +107,15 @@ class StatusRollout(ApiModel):
     )
     paused: bool = Field(default=False, description="Held by rollout-action: pause.")
     manual_weight: Annotated[str, AfterValidator(_weight)] | None = Field(
-        default=None, description="The weight that the annotation gave for this canary."
+        default=None,
+        description="The weight that the annotation, or the environment, gave for this canary.",
+    )
+    weight_by: Literal["annotation", "environment"] | None = Field(
+        default=None, description="Which of both gave it."
+    )
+    held_since: Instant | None = Field(
+        default=None,
+        description="Since when the steps wait for pods that take up new configuration.",
     )
     manual_latched: bool = Field(
         default=False, description="The annotation is gone; its weight stays for this canary."
@@ -132,7 +140,6 @@ class StatusSource(ApiModel):
         default=None, description="What is in use, by an id that never tells the value."
     )
     pods: str = Field(default="0/0", description="Pods that use it, of those that should.")
-    rotations: int = Field(default=0, description="How often every pod has taken a new value.")
     rotating_to: str | None = Field(default=None, description="What pods are taking up.")
     prover: str | None = Field(default=None, description="The pod that tries it first.")
     since: Instant | None = Field(default=None, description="Since when.")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from chiasm_contract.conditions import Reason
 
 from chiasm_operator import render
+from chiasm_operator.reconcile.configuration import Configured
 from chiasm_operator.reconcile.drift import differs, stamped
 from chiasm_operator.reconcile.observed import (
     ChildKey,
@@ -20,7 +21,7 @@ from chiasm_operator.reconcile.observed import (
 )
 from chiasm_operator.reconcile.ownership import Owner, owner
 from chiasm_operator.reconcile.problems import Problem
-from chiasm_operator.reconcile.records import kept, restarted_at, specs, too_old
+from chiasm_operator.reconcile.records import kept, restarts, specs, too_old
 from chiasm_operator.reconcile.rollout import Decision
 from chiasm_operator.render import Record, Target, route, service, traffic
 from chiasm_operator.render.autoscaler import HPA, SCALED_OBJECT
@@ -38,22 +39,28 @@ class ChildPlan:
 
 
 def desired(
-    target: Target, fresh: Record, observed: Observed, decision: Decision
+    target: Target,
+    fresh: Record,
+    observed: Observed,
+    decision: Decision,
+    configured: Configured | None = None,
 ) -> tuple[Manifest, ...]:
     """Every child as it should be, ready to be applied, in the order in which that is safe.
 
     Revisions come before the plan that names them, the plan before the Service that follows it.
     """
     known = kept(target, fresh, observed)
+    configured = configured or Configured()
     # One that only a plan names which somebody edited has nothing that it could be made from.
     standing = {name: pods for name, pods in decision.replicas.items() if name in known}
-    wanted = [*render.shared(target, specs(target, known, standing))]
+    wanted = [*render.shared(target, tuple(specs(target, known, standing).values()))]
     for revision, replicas in standing.items():
         item = known[revision]
         present = revision in (decision.stable, target.revision)
-        restarted = restarted_at(target, revision, observed, present=present)
-        wanted += render.of_revision(target, item.record, item.number, replicas, restarted)
-    wanted.append(traffic.render(target, decision.plan, decision.rollout))
+        changed = configured.restarts.get(revision)
+        stamps = restarts(target, revision, observed, present=present, config=changed)
+        wanted += render.of_revision(target, item.record, item.number, replicas, stamps)
+    wanted.append(traffic.render(target, decision.plan, decision.rollout, configured.approvals))
     routed = route.render(target, decision.plan)
     wanted += [routed] if routed else []
     if not _older_version_serves(target, observed, decision):

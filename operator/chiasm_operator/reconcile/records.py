@@ -55,33 +55,45 @@ def kept(target: Target, fresh: Record, observed: Observed) -> Mapping[str, Kept
     return found
 
 
-def specs(target: Target, known: Mapping[str, Kept], standing: Collection[str]) -> tuple[Spec, ...]:
+def specs(target: Target, known: Mapping[str, Kept], standing: Collection[str]) -> dict[str, Spec]:
     """The target's spec, and of each other revision that stands the one that it was made from."""
-    found = [target.spec]
+    found = {target.revision: target.spec}
     for revision in standing:
         if revision != target.revision:
             try:
-                found.append(parse_spec(known[revision].record.spec))
+                found[revision] = parse_spec(known[revision].record.spec)
             except InvalidSpec:
                 continue  # its record was lost, or is of a schema that is gone
-    return tuple(found)
+    return found
 
 
-def restarted_at(target: Target, revision: str, observed: Observed, *, present: bool) -> str | None:
-    """When its pods were last to be restarted.
+def standing(target: Target, observed: Observed) -> list[str]:
+    """Revisions with a Deployment of their own."""
+    found = {
+        revision: target.revision_name(revision)
+        for live in observed.children
+        if live["kind"] == "Deployment" and (revision := revision_of(live))
+    }
+    names_of_live = {live["metadata"]["name"] for live in observed.children}
+    return sorted(revision for revision, name in found.items() if name in names_of_live)
 
-    An annotation that is gone restarts nothing, nor does one that is there a revision that is not
-    `present`: whose pods only end their answers, or wait for a way back.
+
+def restarts(
+    target: Target, revision: str, observed: Observed, *, present: bool, config: str | None
+) -> dict[str, str]:
+    """What its pods were last replaced for, as annotations of their template.
+
+    An annotation of the resource that is gone restarts nothing, nor does one that is there a
+    revision that is not `present`: whose pods only end their answers, or wait for a way back.
+    `config` is what configuration asks for; None: nothing new.
     """
-    asked = target.resource.annotations.get(names.ANNOTATION_RESTARTED_AT)
-    if asked is not None and present:
-        return asked
     live = observed.child("Deployment", target.revision_name(revision)) or {}
     template = live.get("spec", {}).get("template", {})
-    stored: str | None = (
-        template.get("metadata", {}).get("annotations", {}).get(names.ANNOTATION_RESTARTED_AT)
-    )
-    return stored
+    stored = template.get("metadata", {}).get("annotations", {})
+    asked = target.resource.annotations.get(names.ANNOTATION_RESTARTED_AT) if present else None
+    wanted = {names.ANNOTATION_RESTARTED_AT: asked, names.ANNOTATION_CONFIG_RESTART: config}
+    said = {name: value or stored.get(name) for name, value in wanted.items()}
+    return {name: value for name, value in said.items() if value is not None}
 
 
 def too_old(observed: Observed, standing: set[str]) -> set[str]:

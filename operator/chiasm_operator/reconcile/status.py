@@ -20,6 +20,7 @@ from chiasm_contract.conditions import (
 
 from chiasm_operator.reconcile import autoscaling, namespaces, routing
 from chiasm_operator.reconcile.children import ChildPlan, deployment_settled
+from chiasm_operator.reconcile.configuration import Configured
 from chiasm_operator.reconcile.diagnosis import departures, refusals
 from chiasm_operator.reconcile.diagnosis.pods import diagnose, lacking
 from chiasm_operator.reconcile.identity import judge
@@ -39,6 +40,12 @@ from chiasm_operator.render.route import ROUTE
 from chiasm_operator.render.service import url
 from chiasm_operator.resource import Resource
 
+_CONFIG_FAULTS = {
+    Reason.CONFIG_UNAVAILABLE,
+    Reason.CONFIG_NOT_PROVED,
+    Reason.LEASE_TOO_SHORT,
+    Reason.LEASE_EXPIRING,
+}
 _ANNOUNCED = {Reason.ALL_REPLICAS_READY, Reason.IDENTITY_CONFIRMED, Reason.SCALED_TO_ZERO}
 
 
@@ -200,6 +207,7 @@ def _events(previous: Sequence[Condition], current: Sequence[Condition]) -> tupl
         failed = (
             condition.type == ConditionType.ANALYSIS_HEALTHY and condition.status == Truth.FALSE
         )
+        unfed = condition.status == Truth.FALSE and reason in _CONFIG_FAULTS
         unrouted = (
             condition.type == ConditionType.ROUTE_ACCEPTED and condition.status == Truth.FALSE
         ) and reason is not Reason.ROUTE_NOT_FOLLOWED
@@ -209,6 +217,7 @@ def _events(previous: Sequence[Condition], current: Sequence[Condition]) -> tupl
             or unrouted
             or ill
             or failed
+            or unfed
             or (stopped and previous and reason is Reason.NO_READY_PODS)
         ):
             events[reason] = Event(reason, condition.message, warning=True)
@@ -224,8 +233,10 @@ def outcome(
     plan: ChildPlan,
     refused: Sequence[Problem],
     now: str,
+    configured: Configured | None = None,
 ) -> Outcome:
     """The status after a pass that did `plan`, of which `refused` did not succeed."""
+    configured = configured or Configured()
     counts = _counts(target, observed)
     verdict = judge(target, observed)
     routed = routing.judge(target, observed, refused)
@@ -235,7 +246,7 @@ def outcome(
         target, observed, decision, (*plan.problems, *refused), verdict.finding, now
     )
     complete = _arrived(target, observed, decision, plan)
-    asked, resource = Asked.of(target), target.resource
+    asked, resource = Asked.of(target, rotating=configured.rotating), target.resource
     rollout = said.findings(asked, decision, resource.conditions, observed.states)
     synced = next(item for item in rollout if item.type is ConditionType.TRAFFIC_SYNCED)
     in_the_way = [item for item in problems if not item.serves]
@@ -250,9 +261,11 @@ def outcome(
         *([scaled] if scaled else []),
         *([tiers] if tiers else []),
         *([routed] if routed else []),
+        *configured.findings,
         *rollout,
     )
     conditions = merge(resource.conditions, findings, now, resource.generation)
+    config = configured.status(target, decision.stable)
     status = {
         "observedGeneration": resource.generation,
         "phase": _phase(conditions, counts).value,
@@ -266,12 +279,18 @@ def outcome(
         "selector": f"{names.LABEL_APP}={names.APP},{names.LABEL_OWNER}={resource.name}",
         **({"identity": verdict.latched} if verdict.latched else {}),
         "rollout": decision.rollout.model_dump(mode="json", by_alias=True, exclude_none=True),
+        **(
+            {"config": config.model_dump(mode="json", by_alias=True, exclude_none=True)}
+            if config
+            else {}
+        ),
         "conditions": [condition.to_dict() for condition in conditions],
     }
     changes = said.told(resource.status.get("rollout"), asked, decision)
     events = (
         *_events(resource.conditions, conditions),
         *changes,
+        *configured.events(target, config),
     )
     calm = complete and not in_the_way and synced.status is Truth.TRUE
     settled = calm and counts.ready_updated == counts.desired

@@ -6,7 +6,7 @@ exactly the fields that the operator owns under server-side apply.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from chiasm_contract.api.v1alpha1 import Spec
 
@@ -64,14 +64,18 @@ def scaling(target: Target) -> tuple[Manifest, ...]:
 
 
 def of_revision(
-    target: Target, record: Record, number: int, replicas: int, restarted_at: str | None = None
+    target: Target,
+    record: Record,
+    number: int,
+    replicas: int,
+    restarts: Mapping[str, str] | None = None,
 ) -> tuple[Manifest, ...]:
     """What one revision has for itself, in the order of applying."""
     return (
         revision.render(target, record, number),
         configmap.render(target, record.revision, record.files),
         service.render_revision(target, record.revision),
-        deployment.render(target, record, replicas, restarted_at),
+        deployment.render(target, record, replicas, restarts or {}),
     )
 
 

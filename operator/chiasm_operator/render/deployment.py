@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
-
-from chiasm_contract import names
 
 from chiasm_operator.render.revision import Record
 from chiasm_operator.render.target import Target
 
 
 def render(
-    target: Target, record: Record, replicas: int, restarted_at: str | None = None
+    target: Target, record: Record, replicas: int, restarts: Mapping[str, str]
 ) -> dict[str, Any]:
-    """The Deployment; its own strategy serves restarts, for a template has one revision only."""
+    """The Deployment; its own strategy serves restarts, for a template has one revision only.
+
+    `restarts` are annotations of the template: another value there replaces the pods.
+    """
     rollout = target.spec.rollout
     return {
         "apiVersion": "apps/v1",
@@ -31,15 +33,15 @@ def render(
                     "maxUnavailable": rollout.max_unavailable,
                 },
             },
-            "template": _template(record, restarted_at),
+            "template": _template(record, restarts),
         },
     }
 
 
-def _template(record: Record, restarted_at: str | None) -> dict[str, Any]:
+def _template(record: Record, restarts: Mapping[str, str]) -> dict[str, Any]:
     template = dict(record.template)
-    if restarted_at is None:
+    if not restarts:
         return template
     metadata = template["metadata"]
-    annotations = {**metadata.get("annotations", {}), names.ANNOTATION_RESTARTED_AT: restarted_at}
+    annotations = {**metadata.get("annotations", {}), **restarts}
     return {**template, "metadata": {**metadata, "annotations": annotations}}

@@ -70,7 +70,7 @@ def recovered(revision: str, deployment: Manifest, config: Manifest | None) -> R
     annotations = {
         key: value
         for key, value in metadata.get("annotations", {}).items()
-        if key != names.ANNOTATION_RESTARTED_AT
+        if key not in (names.ANNOTATION_RESTARTED_AT, names.ANNOTATION_CONFIG_RESTART)
     }
     kept = {key: value for key, value in metadata.items() if value is not None}
     return Record(

@@ -1,6 +1,7 @@
-"""The ConfigMap that every sidecar follows, and beside the plan how far its rollout has come.
+"""The ConfigMap that every sidecar follows: the plan, which values of the configuration it may
+take, and how far the plan's rollout has come.
 
-Both are one object so that one write changes them: whoever is killed behind it finds them fitting.
+All are one object so that one write changes them: whoever is killed behind it finds them fitting.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import Any
 
 from chiasm_contract import names
 from chiasm_contract.api.status import StatusRollout
+from chiasm_contract.configuration import Approvals
 from chiasm_contract.traffic import TrafficPlan, Version
 from pydantic import BaseModel
 
@@ -39,11 +41,18 @@ def _file(content: BaseModel, without: set[str] | None = None) -> str:
     return json.dumps(dumped, indent=2, sort_keys=True) + "\n"
 
 
-def render(target: Target, plan: TrafficPlan, rollout: StatusRollout) -> dict[str, Any]:
-    """The ConfigMap."""
+def render(
+    target: Target, plan: TrafficPlan, rollout: StatusRollout, approvals: Approvals | None = None
+) -> dict[str, Any]:
+    """The ConfigMap; without `approvals` where there is nothing to approve."""
+    allowed = {names.APPROVALS_KEY: _file(approvals)} if approvals is not None else {}
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": target.metadata(target.traffic_name),
-        "data": {names.TRAFFIC_KEY: _file(plan), ROLLOUT_KEY: _file(rollout, without=_TOLD)},
+        "data": {
+            names.TRAFFIC_KEY: _file(plan),
+            ROLLOUT_KEY: _file(rollout, without=_TOLD),
+            **allowed,
+        },
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from chiasm_contract.api.status import LastAction, StatusRollout
 from chiasm_contract.conditions import Reason
@@ -61,17 +62,27 @@ def _ignored(action: Action, target: str, canary: str) -> str | None:
 
 
 def _manual(asked: Asked, before: StatusRollout, canary: str) -> StatusRollout:
-    """The weight in force: of the annotation, else what it was when the annotation went."""
+    """The weight in force: of the annotation, else what it was when the annotation went, else that
+    of the environment."""
     if not canary or asked.faults:
         return before
     if asked.weight == "auto":
-        return before.model_copy(update={"manual_weight": None, "manual_latched": False})
+        return _weighed(before, None, None)
     if asked.weight is not None:
-        text = weight_text(asked.weight)
-        return before.model_copy(update={"manual_weight": text, "manual_latched": False})
-    if before.manual_weight is None:
-        return before
-    return before.model_copy(update={"manual_latched": True})
+        return _weighed(before, asked.weight, "annotation")
+    if before.manual_weight is not None and before.weight_by != "environment":
+        return before.model_copy(update={"manual_latched": True})
+    given = asked.environment
+    return _weighed(before, given[1] if given else None, "environment" if given else None)
+
+
+def _weighed(
+    rollout: StatusRollout, weight: int | None, by: Literal["annotation", "environment"] | None
+) -> StatusRollout:
+    text = None if weight is None else weight_text(weight)
+    return rollout.model_copy(
+        update={"manual_weight": text, "weight_by": by, "manual_latched": False}
+    )
 
 
 def _done(action: Action, rollout: StatusRollout, asked: Asked, canary: str) -> StatusRollout:
@@ -118,10 +129,12 @@ def begun(rollout: StatusRollout, canary: str) -> StatusRollout:
     return next_step(rollout).model_copy(
         update={
             "canary_revision": canary,
+            "held_since": None,
             "current_step": 0,
             "paused": False,
             "promoting": False,
             "manual_weight": None,
+            "weight_by": None,
             "manual_latched": False,
         }
     )
@@ -150,6 +163,7 @@ def retried(rollout: StatusRollout) -> StatusRollout:
             "aborted_revision": None,
             "abort_message": None,
             "manual_weight": rollout.manual_weight,
+            "weight_by": rollout.weight_by,
             "manual_latched": rollout.manual_latched,
             "leaving": [
                 item for item in rollout.leaving if item.revision != rollout.aborted_revision

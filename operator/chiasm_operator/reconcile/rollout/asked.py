@@ -16,6 +16,7 @@ from chiasm_contract.api.rollout import Rollout
 from chiasm_contract.conditions import Reason
 from chiasm_contract.rollout_annotations import Action, AnnotationFault
 from chiasm_contract.traffic import Override
+from chiasm_contract.weights import parse_weight
 
 from chiasm_operator.reconcile.problems import Problem
 from chiasm_operator.reconcile.rollout.capacity import Pace
@@ -32,6 +33,8 @@ class Asked:
         surge, unavailable: pods above and below `replicas` while pods are replaced.
         divided_by: who keeps the share; None: the sidecars.
         weight: parts of 10,000 by annotation; "auto" for the steps; None when nothing is said.
+        environment: the name of the environment, and the parts of 10,000 that it gives a canary.
+        rotating: pods take up new configuration, for which steps wait.
     """
 
     target: str
@@ -45,9 +48,11 @@ class Asked:
     override: Override = field(default_factory=Override)
     faults: tuple[Problem, ...] = ()
     divided_by: Literal["gateway"] | None = None
+    environment: tuple[str, int] | None = None
+    rotating: bool = False
 
     @classmethod
-    def of(cls, target: Target) -> Asked:
+    def of(cls, target: Target, *, rotating: bool = False) -> Asked:
         """What a resource asks."""
         policy, replicas = target.spec.rollout, target.spec.replicas
         surge = _count(policy.max_surge, replicas, up=True)
@@ -66,6 +71,8 @@ class Asked:
             override=rollout_annotations.override(annotations),
             faults=tuple(map(_problem, rollout_annotations.unreadable(annotations))),
             divided_by="gateway" if gateway and gateway.split == "gateway" else None,
+            environment=_environment(target),
+            rotating=rotating,
         )
 
     @property
@@ -108,6 +115,13 @@ def _weight(annotations: Mapping[str, str]) -> int | Literal["auto"] | None:
         return rollout_annotations.manual_weight(annotations)
     except ValueError:
         return None  # among the faults
+
+
+def _environment(target: Target) -> tuple[str, int] | None:
+    chosen = target.spec.config.chosen
+    if chosen is None or chosen.weight is None:
+        return None
+    return chosen.name, parse_weight(chosen.weight)
 
 
 def _action(annotations: Mapping[str, str]) -> Action | None:

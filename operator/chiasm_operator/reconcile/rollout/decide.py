@@ -180,7 +180,7 @@ def _forward(asked: Asked, seen: Seen, rollout: StatusRollout, stable: str, now:
     others = _others(seen, rollout, stable, asked.target)
     known = way.share or seen.of(asked.target).ready or forward.planned_canary(seen, asked.target)
     return _Turn(
-        Split(stable, asked.target if known else None, way.share, way.mirror),
+        Split(stable, asked.target if known else None, way.share, way.mirror, way.anew),
         forward.pods(asked, seen, way, stable, others),
         rollout,
         way.verdict,

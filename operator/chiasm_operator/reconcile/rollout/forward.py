@@ -16,6 +16,7 @@ from chiasm_operator.reconcile.rollout.asked import Asked
 from chiasm_operator.reconcile.rollout.capacity import bearable, bears, need, replace
 from chiasm_operator.reconcile.rollout.seen import Seen
 from chiasm_operator.reconcile.rollout.steps import Reached, advance, wanted
+from chiasm_operator.reconcile.rollout.waiting import waited
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class Way:
         aim: the share that pods are brought up for.
         replicas: pods of the canary that a step asks for; 0: as many as `aim` needs.
         whole: it is on its way to everything, past all steps.
+        anew: what was counted is forgotten.
         promote: the canary bears everything and is followed by everybody.
     """
 
@@ -38,6 +40,7 @@ class Way:
     whole: bool = False
     promote: bool = False
     held: bool = False
+    anew: bool = False
     verdict: Verdict | None = None
 
 
@@ -62,7 +65,9 @@ def way(asked: Asked, seen: Seen, rollout: StatusRollout, stable: str, now: int)
     rollout = rollout.model_copy(update={"rolling": rolling})
     held = bool(asked.faults) or policy.paused or rollout.paused or rollout.inconclusive
     verdict = None
-    if not (held or rolling or rollout.promoting or manual is not None):
+    by_steps = not (rolling or rollout.promoting or manual is not None)
+    rollout, anew = waited(rollout, waits=asked.rotating and by_steps, now=now)
+    if by_steps and not held and rollout.held_since is None and not anew:
         steps = advance(policy.steps, policy.analysis, rollout, _reached(seen, asked, stable), now)
         rollout, verdict = steps.rollout, steps.verdict
         held = rollout.inconclusive
@@ -81,6 +86,7 @@ def way(asked: Asked, seen: Seen, rollout: StatusRollout, stable: str, now: int)
         whole=whole,
         promote=whole and _bears_all(asked, seen, stable, before, rolling),
         held=held,
+        anew=anew,
         verdict=verdict,
     )
 

@@ -12,12 +12,14 @@ from chiasm_operator.reconcile.rollout.seen import Seen
 
 @dataclass(frozen=True)
 class Split:
-    """What the plan is to say. `canary` None: stable answers everything."""
+    """What the plan is to say. `canary` None: stable answers everything; `anew`: what was counted
+    is forgotten."""
 
     stable: str
     canary: str | None = None
     share: int = 0
     mirror: int = 0
+    anew: bool = False
 
 
 def planned(asked: Asked, seen: Seen, split: Split, address: dict[str, str]) -> TrafficPlan:
@@ -39,7 +41,7 @@ def planned(asked: Asked, seen: Seen, split: Split, address: dict[str, str]) -> 
         members=seen.of(split.stable).entries if beside else (),
         member_addresses=seen.of(split.stable).addresses if beside else (),
     )
-    if before == plan:
+    if before == plan and not split.anew:
         return plan
     # Behind a plan that was lost, sidecars follow only one that is newer than what they know.
     known = [seen.rollout.epoch, *(report.epoch for report in seen.reports.values())]
@@ -48,6 +50,7 @@ def planned(asked: Asked, seen: Seen, split: Split, address: dict[str, str]) -> 
     # that crashes as often as it comes up would begin anew each time, and never be found out.
     same = before is not None and before.share in (plan.share, 0)
     counts_on = before is not None and _pair(before) == _pair(plan) and (same or not plan.share)
+    counts_on = counts_on and not split.anew
     window = before.window if before and counts_on else epoch
     return plan.model_copy(update={"epoch": epoch, "window": window})
 

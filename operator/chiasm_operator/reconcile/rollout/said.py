@@ -62,6 +62,8 @@ def _paused(asked: Asked, decision: Decision) -> Finding:
         reason = Reason.ANALYSIS_INCONCLUSIVE
     elif rollout.paused:
         reason = Reason.PAUSED_BY_ACTION
+    elif rollout.held_since is not None:
+        reason = Reason.ROTATION_IN_PROGRESS
     elif rollout.manual_weight is not None:
         reason = Reason.MANUAL_WEIGHT
     else:

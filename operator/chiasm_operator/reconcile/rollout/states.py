@@ -74,11 +74,17 @@ def _between(
     share = weight_text(plan.share)
     if rollout.manual_weight is not None and not rollout.promoting:
         if rollout.manual_weight == share:
-            return "Paused", f"Revision {canary} has the {share} % that the annotation gives it."
+            giver = "the annotation"
+            if rollout.weight_by == "environment" and asked.environment:
+                giver = f"environment {asked.environment[0]!r}"
+            return "Paused", f"Revision {canary} has the {share} % that {giver} gives it."
         return "Preparing", f"Bringing up {canary} for {rollout.manual_weight} %."
     steps = asked.policy.steps
     if not (rollout.rolling or rollout.promoting):
         at = rollout.current_step
+        if rollout.held_since is not None:
+            text = "pods take up new configuration; condition ConfigSynced says which"
+            return "Paused", f"Step {at + 1} waits: {text}."
         match kind(steps, at):
             case "pause":
                 until = rollout.step_deadline

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from chiasm_contract import names
+from chiasm_contract.configuration import Approvals
 from chiasm_contract.traffic import TrafficPlan
 
 
@@ -23,7 +24,12 @@ class Pod:
     ready: bool = False
     plan: TrafficPlan | None = None
     pending: list[tuple[int, TrafficPlan]] = field(default_factory=list)
+    allowed: Approvals = field(default_factory=Approvals)
+    allowing: list[tuple[int, Approvals]] = field(default_factory=list)
+    using: dict[str, str] = field(default_factory=dict)  # by source
+    asked: str | None = None
     told: str | None = None
+    told_of: str | None = None
     address: str | None = "10.0.0.1"
 
 

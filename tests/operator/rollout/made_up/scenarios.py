@@ -30,6 +30,39 @@ def spec(revision: int, replicas: int = 3, **rollout: Any) -> Stage:
     return stage
 
 
+def configured(
+    revision: int, *, change: str = "reload", weight: str | None = None, **rollout: Any
+) -> Stage:
+    """A spec with two sources, in environment prod."""
+    sources = [
+        {"name": name, "secret": {"name": name}, "onChange": change} for name in ("store", "keys")
+    ]
+    prod = {"name": "prod", "sources": sources, **({"weight": weight} if weight else {})}
+
+    def stage(world: World) -> None:
+        world.sources.values.setdefault("store", "s1")
+        world.sources.values.setdefault("keys", "k1")
+        world.sources.restarting = set(world.sources.values) if change == "restart" else set()
+        world.apply_spec(
+            replicas=3,
+            engine={"maxNumSeqs": revision},
+            config={"environment": "prod", "environments": [prod]},
+            rollout=rollout,
+        )
+
+    return stage
+
+
+def value(source: str, new: str, *, bad: bool = False) -> Stage:
+    """Somebody puts another value into a source."""
+
+    def stage(world: World) -> None:
+        world.sources.bad |= {new} if bad else set()
+        world.sources.values[source] = new
+
+    return stage
+
+
 def note(**annotations: str | None) -> Stage:
     return lambda world: world.annotate(**annotations)
 
@@ -130,6 +163,26 @@ SCENARIOS: dict[str, list[Stage]] = {
         note(rollout_action="resume"),
     ],
     "a way back": [spec(1, **WINDOW), after(spec(2, **WINDOW), 35, spec(1, **WINDOW))],
+    "a value": [configured(1), value("store", "s2"), value("keys", "k2")],
+    "a value amid steps": [
+        both(count(0), configured(1, steps=STEPS)),
+        after(both(count(0), configured(2, steps=STEPS)), 9, value("store", "s2")),
+    ],
+    "a bad value and a good one": [
+        configured(1),
+        value("store", "s2", bad=True),
+        value("store", "s3"),
+    ],
+    "replaced for a value": [configured(1, change="restart"), value("store", "s2")],
+    "asked to reload": [configured(1), note(reload_config="noon")],
+    "weighed by its environment": [
+        configured(1, weight="5"),
+        configured(2, weight="5"),
+        configured(2, weight="25"),
+        note(canary_weight="50"),
+        note(canary_weight=None),
+        note(rollout_action="promote"),
+    ],
     "restarted": [spec(1), note(restartedAt="noon"), note(restartedAt=None)],
     "to nothing and back": [spec(1), spec(1, 0), spec(2, 0), spec(2, 2)],
 }

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from chiasm_contract import instants, names
+from chiasm_contract.configuration import Approvals
 from chiasm_contract.messages import IdentityReport, PodState
 from chiasm_contract.traffic import Counts, TrafficPlan, TrafficReport, VersionReport
 from chiasm_operator.api import Refused
@@ -23,6 +24,7 @@ from chiasm_operator.passes import Pass, Rest
 from chiasm_operator.resource import Images
 
 from tests.operator.rollout.made_up import deployments, never
+from tests.operator.rollout.made_up.configured import Sources, approvals_of
 from tests.operator.rollout.made_up.deployments import Pod
 
 NAMESPACE, NAME = "vision", "reader"
@@ -54,6 +56,7 @@ class World:
         counts: revision -> what sidecars report of it.
         in_flight: revision -> requests that are still running.
         mute: sidecars stay with the plan that they follow.
+        sources: of configuration, which sidecars take up.
         refused: objects (kind, name) that may not be written.
         transitions: numbers of the writes in each pass that ended in another state.
         kill_before: the operator is killed before the write of this number, once.
@@ -63,6 +66,7 @@ class World:
     boot: int = 2
     lag: int = 1
     moment: int = 0
+    sources: Sources = field(default_factory=Sources)
     broken: set[str] = field(default_factory=set)
     mute: bool = False
     refused: set[tuple[str, str]] = field(default_factory=set)
@@ -138,6 +142,11 @@ class World:
         return TrafficPlan.model_validate_json(text) if text else None
 
     @property
+    def approvals(self) -> Approvals:
+        config = self.objects.get(("ConfigMap", f"{NAME}-traffic"))
+        return approvals_of((config or {}).get("data", {}))
+
+    @property
     def share(self) -> int:
         return self.plan.share if self.plan else 0
 
@@ -169,10 +178,16 @@ class World:
             if not pod.ready and self.moment - pod.born >= self.boot:
                 pod.ready = pod.revision not in self.broken
                 pod.plan = self.plan if pod.ready else None
+                pod.allowed = self.approvals
             due = [plan for at, plan in pod.pending if at <= self.moment]
             pod.pending = [(at, plan) for at, plan in pod.pending if at > self.moment]
             if due and not self.mute:
                 pod.plan = due[-1]
+            allowed = [item for at, item in pod.allowing if at <= self.moment]
+            pod.allowing = [item for item in pod.allowing if item[0] > self.moment]
+            pod.allowed = allowed[-1] if allowed else pod.allowed
+            if pod.ready:
+                self.sources.act(pod, pod.allowed)
         for (kind, _), item in self.objects.items():
             if kind == "Deployment":
                 deployments.report(item, self.all_pods)
@@ -202,6 +217,7 @@ class World:
 
     def _manifest(self, pod: Pod) -> dict[str, Any]:
         told = {names.ANNOTATION_TRAFFIC_EPOCH: pod.told} if pod.told else {}
+        told |= {names.ANNOTATION_CONFIG_APPROVAL: pod.told_of} if pod.told_of else {}
         return {
             "metadata": {
                 "name": pod.name,
@@ -249,6 +265,7 @@ class World:
             model_id="m",
             identity=identity if pod.ready else None,
             traffic=report,
+            configuration=self.sources.report(pod),
         )
 
     async def apply(self, manifest: Any) -> None:
@@ -277,6 +294,7 @@ class World:
         never.share_without_pods(self, plan)
         for pod in self.all_pods.values():
             pod.pending.append((self.moment + self.lag, plan))
+            pod.allowing.append((self.moment + self.lag, self.approvals))
 
     async def delete(self, kind: str, _: str, name: str) -> None:
         self._write(f"delete {kind} {name}")
@@ -287,7 +305,10 @@ class World:
     async def annotate_pod(self, _: str, name: str, key: str, value: str) -> None:
         self._write(f"annotate {name}")
         if name in self.all_pods:
-            self.all_pods[name].told = value
+            if key == names.ANNOTATION_TRAFFIC_EPOCH:
+                self.all_pods[name].told = value
+            else:
+                self.all_pods[name].told_of = value
 
     async def write_status(self, seen: Any, status: Any) -> bool:
         self._write("status")

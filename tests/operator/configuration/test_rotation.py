@@ -1,0 +1,127 @@
+"""A value that changes while pods run: one pod first, then all; steps wait; what is told of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.operator.rollout.made_up.scenarios import (
+    STEPS,
+    both,
+    configured,
+    count,
+    note,
+    value,
+)
+from tests.operator.rollout.made_up.world import World
+
+
+@pytest.fixture
+def running() -> World:
+    """Three pods that use the first values."""
+    world = World()
+    configured(1)(world)
+    return world.settled()
+
+
+def source(world: World, name: str = "store") -> dict[str, object]:
+    (found,) = (
+        each for each in world.resource["status"]["config"]["sources"] if each["name"] == name
+    )
+    return found
+
+
+def test_what_every_pod_uses_is_in_the_status(running: World) -> None:
+    assert running.resource["status"]["config"]["environment"] == "prod"
+    assert source(running) == {"name": "store", "version": "s1", "pods": "3/3"}
+    assert running.condition("ConfigSynced") == "True ConfigCurrent"
+
+
+def test_one_pod_takes_a_new_value_first_and_the_others_behind_its_proof(running: World) -> None:
+    value("store", "s2")(running)
+    running.live(20, until=lambda: "prover" in source(running))
+    first = source(running)["prover"]
+    assert running.sources.taken == []
+    assert running.condition("ConfigSynced") == "False RotationInProgress"
+    running.settled()
+    assert running.sources.taken[0] == (first, "s2")
+    assert [new for _, new in running.sources.taken] == ["s2"] * 3
+    assert source(running) == {"name": "store", "version": "s2", "pods": "3/3"}
+    assert "SecretRotated" in running.reasons()
+
+
+def test_a_value_that_does_not_work_stays_out_and_is_named(running: World) -> None:
+    value("store", "s2", bad=True)(running)
+    running.settled()
+    assert running.sources.taken == []
+    assert running.condition("ConfigSynced") == "False ConfigNotProved"
+    assert "ConfigNotProved" in running.reasons()
+    assert running.condition("Ready") == "True AllReplicasReady"
+    value("store", "s1")(running)
+    running.settled()
+    assert running.condition("ConfigSynced") == "True ConfigCurrent"
+
+
+def test_both_revisions_take_a_value_and_steps_wait_for_it() -> None:
+    world = World(lag=3)
+    both(count(0), configured(1, steps=STEPS))(world)
+    world.settled()
+    configured(2, steps=STEPS)(world)
+    world.live(60, until=lambda: world.rollout["currentStep"] == 4)
+    window, deadline = world.plan.window, world.rollout["stepDeadline"]
+    value("store", "s2")(world)
+    world.live(60, until=lambda: "heldSince" in world.rollout)
+    assert world.condition("Paused") == "True RotationInProgress"
+    world.live(60, until=lambda: "heldSince" not in world.rollout)
+    assert world.rollout["currentStep"] == 4
+    assert world.rollout["stepDeadline"] > deadline
+    assert world.plan.window > window
+    assert {pod.using["store"] for pod in world.all_pods.values()} == {"s2"}
+    assert {pod.revision for pod in world.all_pods.values()} == {
+        world.rollout["stableRevision"],
+        world.rollout["canaryRevision"],
+    }
+    world.settled()
+    assert world.rollout["state"] == "Idle"
+
+
+def test_a_value_that_pods_cannot_take_up_replaces_them(running: World) -> None:
+    configured(1, change="restart")(running)
+    running.settled()
+    before = set(running.all_pods)
+    value("store", "s2")(running)
+    running.settled()
+    assert not before & set(running.all_pods)
+    assert {pod.using["store"] for pod in running.all_pods.values()} == {"s2"}
+    assert "RolloutRestartTriggered" in running.reasons()
+    assert running.condition("ConfigSynced") == "True ConfigCurrent"
+
+
+def test_reload_config_is_followed_by_every_pod(running: World) -> None:
+    note(reload_config="noon")(running)
+    running.settled()
+    assert running.resource["status"]["config"]["asked"] == "noon"
+    assert {pod.asked for pod in running.all_pods.values()} == {"noon"}
+
+
+def test_an_environment_gives_its_share_until_an_annotation_does(running: World) -> None:
+    configured(2, weight="5")(running)
+    running.settled()
+    assert running.share == 500
+    assert "environment 'prod'" in running.rollout["message"]
+    note(canary_weight="50")(running)
+    running.settled()
+    assert running.share == 5000
+    note(canary_weight=None)(running)
+    running.settled()
+    assert running.share == 5000, "an annotation that is gone changes nothing"
+    note(canary_weight="auto")(running)
+    running.settled()
+    assert running.pointer == running.revision, "without steps it takes over"
+
+
+def test_a_canary_without_share_is_ready_beside_stable(running: World) -> None:
+    configured(2, weight="0")(running)
+    running.settled()
+    assert running.share == 0
+    assert len(running.ready(running.revision)) == 1
+    assert running.rollout["state"] == "Paused"
