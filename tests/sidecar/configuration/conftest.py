@@ -53,7 +53,7 @@ class Place:
         """Source -> (id, prover)."""
         allowed = {name: {"id": i, "prover": prover} for name, (i, prover) in sources.items()}
         fresh = self.approvals_path.with_suffix(".new")
-        fresh.write_text(json.dumps({"asked": asked, "sources": allowed}))
+        fresh.write_text(json.dumps({"asked": asked, "revisions": {"r1": allowed}}))
         fresh.rename(self.approvals_path)
 
     def config(self, *sources: dict[str, Any], **changes: Any) -> SidecarConfig:
