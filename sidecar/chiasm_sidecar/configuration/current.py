@@ -1,8 +1,10 @@
 """What a source has in use: a folder that readers see change as a whole, as a mounted one does.
 
-    CURRENT/<source>/<entry>       a link to ..data/<entry>
-    CURRENT/<source>/..data        a link to the generation in use: changed by one rename
-    CURRENT/<source>/..<n>/        a generation: an entry a file, and ..record.json beside them
+    CURRENT/<source>                a link to .<source>, made with the first value: before that a
+                                    reader finds nothing, not a folder that happens to be empty
+    CURRENT/.<source>/<entry>       a link to ..data/<entry>
+    CURRENT/.<source>/..data        a link to the generation in use: changed by one rename
+    CURRENT/.<source>/..<n>/        a generation: an entry a file, and ..record.json beside them
 
 A generation carries its record (id, lease and its token), so that both change in one step and a
 restarted container finds what it had. Every generation but the one in use is one to be ended: its
@@ -65,9 +67,10 @@ class Current:
     """The folder of one source."""
 
     def __init__(self, path: Path) -> None:
-        """Raises: OSError when the folder cannot be made."""
-        self.path = path
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        """`path` is what readers know. Raises: OSError when the folder cannot be made."""
+        self._known = path
+        self.path = path.with_name(f".{path.name}")
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._last = max(self._numbers(), default=0)
 
     @property
@@ -130,6 +133,8 @@ class Current:
         for link in self.path.iterdir():
             if not link.name.startswith("..") and link.name not in generation.entries:
                 link.unlink()
+        if not self._known.is_symlink():
+            self._known.symlink_to(self.path.name)
 
     def remove(self, generation: Generation) -> None:
         """Forget a generation."""

@@ -62,6 +62,7 @@ class Desk:
         meters = ConfigMeters(metrics, configuration, config.revision)
         self._around = Surroundings(
             pod=pod,
+            revision=config.revision,
             pace=self._pace,
             proofs=Proofs(config, configuration.current_path),
             meters=meters,

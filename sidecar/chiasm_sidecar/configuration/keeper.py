@@ -55,13 +55,14 @@ class Surroundings:
     """What all keepers share.
 
     Attributes:
-        pod: the name by which approvals call this pod.
+        pod: the name by which approvals call this pod; revision: whose pod it is.
         approvals: None: none are needed.
         candidates: folders of values that are not in use yet, by source.
         clock: a steady one; wall: seconds since 1970, for reports only; chance: 0 to 1.
     """
 
     pod: str
+    revision: str
     pace: Pace
     proofs: Proofs
     meters: ConfigMeters
@@ -79,7 +80,7 @@ class Surroundings:
 
     def approval(self, source: str) -> Approval | None:
         """What the operator allows of a source."""
-        return None if self.approvals is None else self.approvals.sources.get(source)
+        return None if self.approvals is None else self.approvals.of(self.revision, source)
 
 
 class Keeper:

@@ -232,12 +232,14 @@ class LeaseKeeper(Keeper):
         every = self.current.others()
         if self.generation is not None:
             every.append(self.generation)
+            self.generation = None
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.around.pace.end):
-                done = await asyncio.gather(*map(self._revoked, every))
-                for generation, is_revoked in zip(every, done, strict=True):
-                    if is_revoked:
-                        self.current.remove(generation)
+                await asyncio.gather(*map(self._finish, every))
+
+    async def _finish(self, generation: Generation) -> None:
+        await self._end(generation)
+        self.current.remove(generation)
 
     # --- report
 

