@@ -49,7 +49,8 @@ async def _runtime(settings: Settings) -> Runtime:
         settings.lease_seconds,
         (time.monotonic, lambda: _wall().strftime("%Y-%m-%dT%H:%M:%S.%fZ")),
     )
-    return Runtime(supervisor, keeper, _webhook(settings, own), own.close)
+    health = (settings.health_host, settings.health_port)
+    return Runtime(supervisor, keeper, _webhook(settings, own), own.close, health)
 
 
 def _webhook(settings: Settings, api: client.ApiClient) -> Webhook | None:
@@ -79,5 +80,4 @@ def run() -> None:
         identity=Identity(socket.gethostname()),
         clusterwide=not settings.watch_namespaces,
         namespaces=settings.watch_namespaces,
-        liveness_endpoint=f"http://{settings.health_host}:{settings.health_port}/healthz",
     )

@@ -59,6 +59,14 @@ def test_the_schema_is_structural() -> None:
         assert "type" in node or node.get("x-kubernetes-int-or-string"), path
 
 
+def test_nothing_within_a_list_has_a_default() -> None:
+    """Argo CD compares a list of a custom resource as a whole: what the API server filled in there
+    kept the resource out of sync for ever (kserve #5353)."""
+    assert [path for path, node in ALL if "[]" in path and "default" in node] == []
+    tolerations = dict(ALL)["spec.podTemplate.tolerations[].operator"]
+    assert tolerations["description"].endswith("Absent means Equal.")
+
+
 def test_subresources_columns_and_names() -> None:
     definition = crd()["spec"]
     (version,) = definition["versions"]

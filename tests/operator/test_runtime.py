@@ -97,7 +97,7 @@ async def world() -> AsyncIterator[World]:
 
     async def closed() -> None: ...
 
-    runtime = Runtime(supervisor, keeper, None, closed)
+    runtime = Runtime(supervisor, keeper, None, closed, ("127.0.0.1", 0))
     yield World(runtime, store, fence, passes)
     passes.hold.set()
     await runtime.stop()

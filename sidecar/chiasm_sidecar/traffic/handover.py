@@ -11,7 +11,7 @@ from __future__ import annotations
 import io
 import socket
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 
 import aiohttp
@@ -37,10 +37,13 @@ _REQUESTS_OF_A_CONNECTION = 16
 _PASSED_HEADERS = (
     "authorization", "content-type", "accept", "user-agent", "traceparent", "tracestate", "baggage",
 )  # fmt: skip
-# What the client is told as it is: its own fault, which another revision would find, too.
-_CLIENTS_OWN = (200, 400, 413)
+_FAULTY = (400, 413)
+# What the client is told as it is: an answer, or of stable that the request is at fault. What only
+# a canary finds faulty is asked of stable, too.
+OF_CANARY = (200,)
+OF_STABLE = (*OF_CANARY, *_FAULTY)
 # These as well, where nobody else could do better.
-_FINAL = (*_CLIENTS_OWN, 401, 404, 429, 503)
+OF_LAST = (*OF_STABLE, 401, 404, 429, 503)
 
 
 class NotAnswered(Unavailable):
@@ -48,6 +51,17 @@ class NotAnswered(Unavailable):
 
     def __init__(self, message: str) -> None:
         super().__init__(message, retry_after_seconds=_RETRY_AFTER_SECONDS)
+
+
+class FoundFaulty(NotAnswered):
+    """The other revision says that the request is at fault; the next one may see it otherwise."""
+
+
+class Full(NotAnswered):
+    """The other revision has as much to do as it takes."""
+
+
+_KINDS: dict[int, type[NotAnswered]] = {**dict.fromkeys(_FAULTY, FoundFaulty), 429: Full}
 
 
 class Handover:
@@ -80,19 +94,19 @@ class Handover:
 
     @asynccontextmanager
     async def ask(
-        self, place: Place, body: bytes, headers: Mapping[str, str], is_last: bool
+        self, place: Place, body: bytes, headers: Mapping[str, str], taken: Collection[int]
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Hand one request over; yields the answer, whose body has not been read.
 
-        Raises: NotAnswered when there is none, and, unless `is_last`, when another revision could
-        do better: it is overloaded, fails, or knows neither us nor the model. While reading:
-        NotAnswered when the connection breaks.
+        Raises: NotAnswered when there is none, or one whose status is not `taken`, for another
+        revision could do better: FoundFaulty when that says that the request is at fault, Full when
+        it is overloaded. While reading: NotAnswered when the connection breaks.
         """
         response = await self._post(place, body, headers)
         del body
         try:
-            if response.status not in (_FINAL if is_last else _CLIENTS_OWN):
-                raise NotAnswered(
+            if response.status not in taken:
+                raise _KINDS.get(response.status, NotAnswered)(
                     f"The revision that was to answer did not (status {response.status}); "
                     "retry in a moment."
                 )

@@ -223,7 +223,11 @@ class World:
             "metadata": {
                 "name": pod.name,
                 "creationTimestamp": instants.to_text(START + pod.born),
-                "labels": {names.LABEL_OWNER: NAME, names.LABEL_REVISION: pod.revision},
+                "labels": {
+                    names.LABEL_APP: names.APP,
+                    names.LABEL_OWNER: NAME,
+                    names.LABEL_REVISION: pod.revision,
+                },
                 "annotations": told,
             },
             "spec": {},
