@@ -53,8 +53,10 @@ class Markers:
                     parsed = json.loads(text)
                 except ValueError:
                     parsed = text
+                if name == "..record.json":
+                    parsed = parsed["held"]  # its id is no secret
                 for value in _strings(parsed):
-                    if name not in ("level", "prefix"):
+                    if name not in ("level", "prefix", "..followed.json"):
                         self.add(f"{pod}: {name}", value)
 
 

@@ -17,7 +17,7 @@ Kind = Literal["counter", "gauge", "histogram"]
 Part = Literal["sidecar", "worker", "operator"]
 
 PER_PROCESS: tuple[str, ...] = ()
-"""The values of a label that has one value as long as a process lives."""
+"""The values of a label that are known when a process begins, mostly one, and never change."""
 
 MODEL: Mapping[str, tuple[str, ...]] = {"model_name": PER_PROCESS}
 

@@ -2,7 +2,7 @@
 
 vLLM's names where the meaning is the same, ours under `chiasm_`. A counter's name ends in
 `_total`, the way it is exposed. Label values are closed sets, or one value for a process's life
-(`model_name`): nothing that a client sends becomes a label.
+(`model_name`), or a configuration's (`source`): nothing that a client sends becomes a label.
 
 Must not know: the library that counts. Each part builds its instruments from its own rows, and a
 test in each part compares what it exposes with the rows.
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from chiasm_contract.block_guard import REJECT_FIELDS
 from chiasm_contract.block_record import MALFORMED_REASONS
+from chiasm_contract.configuration_metric_specs import CONFIGURATION_SPECS
 from chiasm_contract.metric_spec import (
     AUDIO_FORMATS,
     BLOCK_KINDS,
@@ -255,7 +256,7 @@ SIDECAR_SPECS: tuple[MetricSpec, ...] = (
         },
     ),
 )  # fmt: skip
-METRIC_SPECS = SIDECAR_SPECS + TRAFFIC_SPECS + WORKER_SPECS
+METRIC_SPECS = SIDECAR_SPECS + CONFIGURATION_SPECS + TRAFFIC_SPECS + WORKER_SPECS
 
 
 def specs_of(part: Part) -> tuple[MetricSpec, ...]:

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from chiasm_contract import names
-from kubernetes_asyncio import client
 
-from chiasm_operator.api import APPLY, JSON, Refused, call
+from chiasm_operator.api import APPLY, JSON, Api, Refused, call
 from chiasm_operator.index import Index, Key, version_of, whose
 from chiasm_operator.leadership.fence import Fence
 from chiasm_operator.resource import Manifest, kind_of
@@ -130,7 +129,7 @@ PERMISSIONS: Mapping[tuple[str, str], tuple[str, ...]] = {
 class Cluster:
     """The calls that a pass makes."""
 
-    def __init__(self, api: client.ApiClient, fence: Fence) -> None:
+    def __init__(self, api: Api, fence: Fence) -> None:
         self.api = api
         self.fence = fence
         self.index = Index()

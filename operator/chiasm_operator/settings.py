@@ -40,6 +40,22 @@ class Settings(BaseSettings):
     stall_seconds: float = Field(
         default=120.0, ge=1, le=3600, description="A pass without an end this long is a stall."
     )
+    backoff_max_seconds: float = Field(
+        default=30.0,
+        ge=1,
+        le=600,
+        description="The longest pause before a pass that failed is done again; pauses begin at "
+        "half a second to one, double, and differ by chance.",
+    )
+    api_timeout_seconds: float = Field(
+        default=30.0, ge=1, le=300, description="An answer of the API server is given up then."
+    )
+    api_connect_timeout_seconds: float = Field(
+        default=5.0, ge=0.1, le=60, description="A connection to the API server is given up then."
+    )
+    state_timeout_seconds: float = Field(
+        default=2.0, ge=0.1, le=30, description="The word of a pod's sidecar is given up then."
+    )
     namespace: str = Field(
         default="default", min_length=1, description="Where the operator's own objects are."
     )

@@ -55,7 +55,9 @@ class Metrics:
     def _create_series(self, spec: MetricSpec) -> None:
         """Start each series of a closed label set at 0, so that rates see the first increase."""
         if spec.labels:
-            sets = [values or (self._model_id,) for values in spec.labels.values()]
+            # Series of a configuration's sources begin with it (configuration/meters.py).
+            own = {"model_name": (self._model_id,)}
+            sets = [values or own.get(name, ()) for name, values in spec.labels.items()]
             for values in itertools.product(*sets):
                 self._instruments[spec.name].labels(*values)
 

@@ -16,14 +16,17 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 
 import uvicorn
+from chiasm_contract.clients import DEFAULTS, ClientSettings
 from chiasm_contract.config import SidecarConfig
 from chiasm_contract.messages import HeldNamespaces
 from starlette.types import ASGIApp
 
+from chiasm_sidecar.configuration.desk import Desk
 from chiasm_sidecar.drain import DRAIN_SIGNAL
 from chiasm_sidecar.front_door.app import create_app, create_metrics_app
 from chiasm_sidecar.front_door.closing import ClosesWhenDraining
 from chiasm_sidecar.kv.assembly import block_service
+from chiasm_sidecar.kv.tiers.valkey import ValkeyTier
 from chiasm_sidecar.metrics import Metrics
 from chiasm_sidecar.readiness import Readiness
 from chiasm_sidecar.tenants.gate import Gate
@@ -93,7 +96,11 @@ class Running:
 
 @contextlib.asynccontextmanager
 async def running(
-    config: SidecarConfig, api: socket.socket, metrics: socket.socket, member: str | None = None
+    config: SidecarConfig,
+    api: socket.socket,
+    metrics: socket.socket,
+    member: str | None = None,
+    clients: ClientSettings = DEFAULTS,
 ) -> AsyncIterator[Running]:
     """Serve both ports while the block runs; leaving it lets running answers finish.
 
@@ -102,21 +109,27 @@ async def running(
     """
     instruments = Metrics(config.model_id)
     async with contextlib.AsyncExitStack() as stack:
-        worker = await stack.enter_async_context(WorkerClient(config.worker_socket))
+        pod = member or socket.gethostname()
+        # First in, last out: what is in use is there before anything reads it, and ends after.
+        desk = await stack.enter_async_context(Desk(config, pod, instruments, clients))
+        worker = await stack.enter_async_context(WorkerClient(config.worker_socket, clients))
         gate = Gate(config.tenants, instruments)
+        desk.attach("tenants", gate)
         readiness = Readiness(config, worker, instruments, gate)
         held: Callable[[], HeldNamespaces] = HeldNamespaces
         if config.tiers is not None:
             service = block_service(
                 config.tiers, readiness.admitted_identity, instruments, readiness.lack
             )
-            held = (await stack.enter_async_context(service)).held
-        division = await stack.enter_async_context(
-            Division(config, member or socket.gethostname(), instruments)
-        )
+            store = await stack.enter_async_context(service)
+            held = store.held
+            for level in store.levels:
+                if isinstance(level.tier, ValkeyTier):
+                    desk.attach("valkey", level.tier)
+        division = await stack.enter_async_context(Division(config, pod, instruments, clients))
         app = create_app(config, worker, readiness, instruments, gate, division)
         api_server = _server(ClosesWhenDraining(app, readiness), config.request_timeout_seconds)
-        side_app = create_metrics_app(worker, readiness, instruments, division, held)
+        side_app = create_metrics_app(worker, readiness, instruments, division, desk, held)
         metrics_server = _server(side_app, 1)
         watching = [asyncio.create_task(each.watch()) for each in (readiness, gate, division)]
         stopped = asyncio.create_task(api_server.serve(sockets=[api]))
@@ -133,13 +146,15 @@ async def running(
             await asyncio.gather(*watching, return_exceptions=True)
 
 
-async def serve(config: SidecarConfig, api: socket.socket, metrics: socket.socket) -> None:
+async def serve(
+    config: SidecarConfig, api: socket.socket, metrics: socket.socket, clients: ClientSettings
+) -> None:
     """Serve until a signal ends it."""
     signals: asyncio.Queue[signal.Signals] = asyncio.Queue()
     loop = asyncio.get_running_loop()
     for number in (DRAIN_SIGNAL, signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, signals.put_nowait, number)
-    async with running(config, api, metrics) as sidecar:
+    async with running(config, api, metrics, clients=clients) as sidecar:
         log.info("listening", extra={"fields": {"api": api.getsockname()[:2]}})
         following = asyncio.create_task(_follow(signals, sidecar))
         await sidecar.stopped

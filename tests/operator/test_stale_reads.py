@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 from chiasm_contract import names
+from chiasm_operator.api import Api
 from chiasm_operator.cluster import KNOWN_KINDS, POD, RESOURCE, Cluster, Kind
 from chiasm_operator.leadership.fence import Fence
 from kubernetes_asyncio import client
@@ -71,7 +72,7 @@ async def cluster(server: ApiServer) -> AsyncIterator[Cluster]:
     fence = Fence(lambda: 0.0)
     fence.open(epoch=1, until=1.0)
     host = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    cluster = Cluster(client.ApiClient(client.Configuration(host=host)), fence)
+    cluster = Cluster(Api(configuration=client.Configuration(host=host)), fence)
     yield cluster
     await cluster.close()
     await runner.cleanup()
@@ -105,7 +106,7 @@ async def test_an_own_write_is_seen_before_any_watch_tells_of_it(kind: Kind) -> 
     fence = Fence(lambda: 0.0)
     fence.open(epoch=1, until=1.0)
     host = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    cluster = Cluster(client.ApiClient(client.Configuration(host=host)), fence)
+    cluster = Cluster(Api(configuration=client.Configuration(host=host)), fence)
     before = {"namespace": "n", "name": "reader", "uid": "u", "resourceVersion": "1"}
     cluster.told(kind, "ADDED", {"metadata": before})
     if kind is RESOURCE:

@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from chiasm_sidecar.configuration.desk import Desk
 from chiasm_sidecar.front_door import faults
 from chiasm_sidecar.front_door.bodies import Bodies
 from chiasm_sidecar.front_door.chat import ChatEndpoint
@@ -122,6 +123,7 @@ def create_metrics_app(
     readiness: Readiness,
     metrics: Metrics,
     division: Division,
+    desk: Desk,
     held: Callable[[], HeldNamespaces],
 ) -> FastAPI:
     """What Prometheus, the operator, other sidecars and `chiasm namespaces` read."""
@@ -139,9 +141,16 @@ def create_metrics_app(
 
     @_get(app, "/state")
     async def state() -> Response:
-        """The pod's state and identity, and what it says of its traffic."""
-        whole = readiness.state.model_copy(update={"traffic": division.report()})
+        """The pod's state and identity, and what it says of its traffic and configuration."""
+        parts = {"traffic": division.report(), "configuration": desk.report()}
+        whole = readiness.state.model_copy(update=parts)
         return Response(whole.model_dump_json(), media_type="application/json")
+
+    @app.post("/-/reload")
+    async def reload() -> Response:
+        """Look at all sources of the configuration now; what they are after that look."""
+        report = await desk.reload()
+        return Response(report.model_dump_json(), media_type="application/json")
 
     @app.post(PATH)
     async def pins(request: Request) -> Response:

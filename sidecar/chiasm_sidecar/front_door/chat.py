@@ -337,7 +337,8 @@ class ChatEndpoint:
         if exchange.given is not None:
             self._division.end(exchange.given, exchange.status)
         if self._config.access_log:
-            access.info("chat", extra={"fields": exchange.log_fields(seconds)})
+            fields = exchange.log_fields(seconds, self._config.configuration)
+            access.info("chat", extra={"fields": fields})
 
 
 def _of_kind(media: list[MediaFile], kind: MediaKind) -> list[MediaFile]:

@@ -7,6 +7,7 @@ import uuid
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
+from chiasm_contract.configuration import Configuration
 from chiasm_contract.errors import ChiasmError
 from chiasm_contract.messages import FinishEvent, TokenEvent, Usage
 from chiasm_contract.names import CONVERSATION_HEADER
@@ -116,8 +117,8 @@ class Exchange:
         headers = [(k.encode(), v.encode()) for k, v in faults.headers_of(error).items()]
         await self.send_json(status, faults.body_of(error, status), *headers)
 
-    def log_fields(self, seconds: float) -> dict[str, object]:
-        """Its line in the access log: who, how much and how long, never what."""
+    def log_fields(self, seconds: float, configuration: Configuration | None) -> dict[str, object]:
+        """Its line in the access log: who, where, how much and how long, never what."""
         fields: dict[str, object] = {
             "request_id": self.request_id,
             "answer_id": self.answer_id,
@@ -125,6 +126,8 @@ class Exchange:
             "modality": self.modality,
             "seconds": round(seconds, 4),
         }
+        if configuration is not None:
+            fields["environment"] = configuration.environment
         if self.usage is not None:
             fields |= self.usage.model_dump()
         if self.caller.tenant is not None:

@@ -91,6 +91,13 @@ class Gate:
                 fields = {"error": type(error).__name__}
                 log.error("looking for other keys failed", extra={"fields": fields})
 
+    def reload(self) -> None:
+        """Take what is there now, if it can be used."""
+        self.refresh()
+
+    async def released(self) -> None:
+        """Keys that were replaced count for nothing once others are taken."""
+
     def refresh(self) -> None:
         """Take what is mounted now, if it is another thing than before."""
         if self._keys is None:

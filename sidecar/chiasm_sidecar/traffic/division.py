@@ -16,6 +16,7 @@ from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 
+from chiasm_contract.clients import DEFAULTS, ClientSettings
 from chiasm_contract.config import SidecarConfig
 from chiasm_contract.errors import Misdirected
 from chiasm_contract.names import REVISION_HEADER
@@ -80,7 +81,13 @@ class Given:
 class Division:
     """Of the requests that reach this sidecar. Use as an async context manager."""
 
-    def __init__(self, config: SidecarConfig, member: str, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        config: SidecarConfig,
+        member: str,
+        metrics: Metrics,
+        clients: ClientSettings = DEFAULTS,
+    ) -> None:
         self._own = config.revision
         self._member = member
         self._path: Path | None = config.traffic_file
@@ -90,9 +97,9 @@ class Division:
         self._rejects_before = 0
         self.books = Books()
         self.router = Router(config.revision, member, self.books)
-        self.handover = Handover()
+        self.handover = Handover(clients)
         self.shadows = Shadows(self.handover, metrics, config.request_timeout_seconds)
-        self.sharing = Sharing(self.handover, metrics)
+        self.sharing = Sharing(self.handover, metrics, clients.peer_timeout_seconds)
         self._expose()
         self.refresh()
 

@@ -8,13 +8,17 @@ side learns that nobody waits any more.
 
 from __future__ import annotations
 
+import asyncio
 import io
+import random
 import socket
 import sys
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
+from itertools import islice
 
 import aiohttp
+from chiasm_contract.clients import DEFAULTS, ClientSettings
 from chiasm_contract.errors import Unavailable
 from chiasm_contract.names import REVISION_HEADER
 
@@ -25,8 +29,6 @@ PATH = "/v1/chat/completions"
 # Below the 75 s after which the other sidecar closes an idle connection, so that a request hardly
 # ever meets one that is just being closed.
 _KEEPALIVE_SECONDS = 30.0
-# A pod that has gone without a word answers no connection.
-_CONNECT_SECONDS = 2.0
 # A node that vanishes ends no connection. What is not acknowledged for so long, and what answers
 # no probe, is given up; an answer that merely takes its time acknowledges probes.
 _UNACKNOWLEDGED_MILLISECONDS = 10_000
@@ -67,7 +69,8 @@ _KINDS: dict[int, type[NotAnswered]] = {**dict.fromkeys(_FAULTY, FoundFaulty), 4
 class Handover:
     """A connection pool to the other revisions. Use as an async context manager."""
 
-    def __init__(self) -> None:
+    def __init__(self, clients: ClientSettings = DEFAULTS) -> None:
+        self._clients = clients
         self._session: aiohttp.ClientSession | None = None
         self._num_sent = 0
 
@@ -76,7 +79,9 @@ class Handover:
             connector=aiohttp.TCPConnector(
                 limit=0, keepalive_timeout=_KEEPALIVE_SECONDS, socket_factory=_socket
             ),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS),
+            timeout=aiohttp.ClientTimeout(
+                total=None, sock_connect=self._clients.peer_connect_timeout_seconds
+            ),
             auto_decompress=False,
         )
         return self
@@ -102,7 +107,7 @@ class Handover:
         revision could do better: FoundFaulty when that says that the request is at fault, Full when
         it is overloaded. While reading: NotAnswered when the connection breaks.
         """
-        response = await self._post(place, body, headers)
+        response = await self._post(place, body, headers, is_last)
         del body
         try:
             if response.status not in taken:
@@ -117,15 +122,22 @@ class Handover:
             response.close()
 
     async def _post(
-        self, place: Place, body: bytes, headers: Mapping[str, str]
+        self, place: Place, body: bytes, headers: Mapping[str, str], is_last: bool
     ) -> aiohttp.ClientResponse:
-        """Send one request; once more when a pooled connection had died under us."""
+        """Send one request; again when it is lost before a byte of the answer.
+
+        Where another revision could answer, that is quicker than to ask a dead one again: then only
+        a pooled connection that had died under us is worth a second try.
+        """
         sent = {name: headers[name] for name in _PASSED_HEADERS if name in headers}
         sent |= {"x-request-id": headers["x-request-id"], REVISION_HEADER: place.revision}
         self._num_sent += 1
         if self._num_sent % _REQUESTS_OF_A_CONNECTION == 0:
             sent["connection"] = "close"
-        for attempt in (0, 1):
+        pauses = self._clients.pauses(self._clients.peer_retries, random.random)
+        if not is_last:
+            pauses = islice(pauses, 1)
+        while True:
             try:
                 return await self.pool.post(
                     f"http://{place.address}{PATH}",
@@ -134,13 +146,16 @@ class Handover:
                     allow_redirects=False,
                 )
             except (aiohttp.ClientConnectorError, aiohttp.ServerTimeoutError) as error:
-                raise _broken() from error
+                pause = next(pauses, None) if is_last else None
+                if pause is None:
+                    raise _broken() from error
             except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
-                if attempt:
+                pause = next(pauses, None)
+                if pause is None:
                     raise _broken() from error
             except aiohttp.ClientError as error:
                 raise _broken() from error
-        raise _broken()
+            await asyncio.sleep(pause)
 
 
 def _socket(address: aiohttp.AddrInfoType) -> socket.socket:

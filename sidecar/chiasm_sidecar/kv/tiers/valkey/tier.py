@@ -5,35 +5,32 @@ bound.
     PREFIX:kv:NAMESPACE:manifest     what the namespace was, for people
     PREFIX:retired:NAMESPACE-PREFIX  a tombstone, without a time to live
 
-Records come and go by scripts (valkey_scripts.py), which Valkey runs whole or not at all: nothing
+Records come and go by scripts (scripts.py), which Valkey runs whole or not at all: nothing
 is written past a tombstone however late the writer, two writers of one key leave one record, and no
 number of writers gets past the bound. Tombstones and the index must not be evicted, so
 `maxmemory-policy` has to be one of the volatile-* (or noeviction).
 
-One primary; a cluster would need all keys of a namespace in one slot. The only module that holds
-credentials, and none of its words carry them.
+One primary; a cluster would need all keys of a namespace in one slot. Credentials change while it
+serves (clients.py), and none of its words carry them.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from chiasm_contract.block_guard import USE, Outcome, Verdict
 from chiasm_contract.block_record import Header, record_bytes
 from chiasm_contract.block_wire import Tier as Place
 from chiasm_contract.tiers import ValkeyTier as ValkeySettings
-from redis.asyncio import Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
-from redis.credentials import CredentialProvider
 from redis.exceptions import RedisError, ResponseError
 
 from chiasm_sidecar.kv.namespaces import Namespace, prefixes
 from chiasm_sidecar.kv.tiers.base import TierFailed
-from chiasm_sidecar.kv.tiers.valkey_scripts import PUT, REMOVE
+from chiasm_sidecar.kv.tiers.valkey.clients import Clients
 
 _VERDICTS: Mapping[bytes, Verdict] = {
     b"kept": USE,
@@ -49,21 +46,10 @@ OVERHEAD_BYTES = 768
 _MAX_GONE = 64
 
 _SCAN_PAUSE_SECONDS = 0.01
+# What a proof writes is under this name, and gone at once.
+_PROOF = "proof"
+_PROOF_TTL_SECONDS = 10
 _FAULTS = (RedisError, OSError, EOFError)  # OSError: time-outs and what TLS says too
-
-
-class _PasswordFile(CredentialProvider):
-    """Reads the password anew for each connection, so that a rotated one is taken up."""
-
-    def __init__(self, username: str, path: Path) -> None:
-        self._username = username
-        self._path = path
-
-    def get_credentials(self) -> tuple[str, str]:
-        return self._username, self._path.read_text().rstrip("\n")
-
-    async def get_credentials_async(self) -> tuple[str, str]:
-        return self.get_credentials()
 
 
 class ValkeyTier:
@@ -76,25 +62,7 @@ class ValkeyTier:
         self._share_bytes = int(settings.max_bytes * namespace_share)
         self._prefix = settings.key_prefix
         self._ttl_seconds = settings.ttl_seconds
-        secrets: dict[str, Any] = {}
-        if settings.password_path is not None:
-            secrets["credential_provider"] = _PasswordFile(
-                settings.username, settings.password_path
-            )
-        if settings.tls:
-            secrets["ssl"] = True
-            secrets["ssl_ca_certs"] = None if settings.ca_path is None else str(settings.ca_path)
-        self._client = Redis(
-            host=settings.host,
-            port=settings.port,
-            protocol=2,  # 3 would subscribe to the server's maintenance, which we do not follow
-            socket_timeout=settings.timeout_seconds,
-            socket_connect_timeout=settings.timeout_seconds,
-            retry=Retry(NoBackoff(), 0),  # the breaker decides when to ask again
-            **secrets,
-        )
-        self._put = self._client.register_script(PUT)
-        self._remove = self._client.register_script(REMOVE)
+        self._clients = Clients(settings)
         self._cursors: dict[str, int] = {}
 
     def _record(self, name: str, key: bytes) -> str:
@@ -104,17 +72,52 @@ class ValkeyTier:
         return [f"{self._prefix}:retired:{prefix}" for prefix in prefixes(name)]
 
     async def open(self) -> None:
-        """Connections are made when they are needed."""
+        """Read the credentials; connections are made when they are needed.
+
+        Raises: TierFailed when credentials cannot be read.
+        """
+        self._clients.renew()
+
+    def reload(self) -> None:
+        """Take the credentials that lie there now; those that cannot be read are so next time."""
+        with contextlib.suppress(TierFailed):
+            self._clients.renew()
+
+    async def released(self) -> None:
+        """Return once nothing runs on earlier credentials, and no connection has them."""
+        await self._clients.released()
+
+    async def prove(self) -> None:
+        """Use the credentials once as records do: read, write a small record, remove it.
+
+        Raises: TierFailed with the kind of fault; its cause is the client's.
+        """
+        key = secrets.token_hex(16)
+        record = f"{self._prefix}:kv:{_PROOF}:{key}"
+        described = f"{self._prefix}:kv:{_PROOF}:manifest"
+        limits = [_PROOF_TTL_SECONDS, self._max_bytes, self._share_bytes, OVERHEAD_BYTES, _MAX_GONE]
+        try:
+            async with self._clients.use() as client:
+                await client.redis.getrange(record, 0, 0)
+                await client.put(
+                    keys=[record, described, *self._tombstones(_PROOF)],
+                    args=[self._prefix, _PROOF, key, b"proof", b"{}", *limits],
+                )
+                gone = [f"{_PROOF}:{key}", f"{_PROOF}:manifest"]
+                await client.remove(keys=[], args=[self._prefix, *gone])
+        except _FAULTS as error:
+            raise _failed(error) from error
 
     async def get_many(self, namespace: Namespace, keys: Sequence[bytes]) -> Sequence[bytes | None]:
         """All records in one round trip; never more of a value than a record has."""
         last = record_bytes(namespace.shape.payload_bytes)
-        pipe = self._client.pipeline(transaction=False)
-        pipe.exists(*self._tombstones(namespace.name))
-        for key in keys:
-            pipe.getrange(self._record(namespace.name, key), 0, last)
         try:
-            retired, *values = await pipe.execute(raise_on_error=False)
+            async with self._clients.use() as client:
+                pipe = client.redis.pipeline(transaction=False)
+                pipe.exists(*self._tombstones(namespace.name))
+                for key in keys:
+                    pipe.getrange(self._record(namespace.name, key), 0, last)
+                retired, *values = await pipe.execute(raise_on_error=False)
         except _FAULTS as error:
             raise _failed(error) from error
         if isinstance(retired, Exception):
@@ -139,7 +142,8 @@ class ValkeyTier:
             _MAX_GONE,
         ]
         try:
-            return _VERDICTS[await self._put(keys=keys, args=arguments)]
+            async with self._clients.use() as client:
+                return _VERDICTS[await client.put(keys=keys, args=arguments)]
         except _FAULTS as error:
             raise _failed(error) from error
 
@@ -177,7 +181,7 @@ class ValkeyTier:
 
     async def close(self) -> None:
         """Close all connections."""
-        await self._client.aclose()
+        await self._clients.close()
 
     def touch(self, namespace: Namespace, keys: Iterable[bytes]) -> None:
         """What goes first is what was written first."""
@@ -192,13 +196,15 @@ class ValkeyTier:
     async def _forget(self, records: Sequence[str | bytes]) -> None:
         """Remove these NAMESPACE:KEY and their entries."""
         try:
-            await self._remove(keys=[], args=[self._prefix, *records])
+            async with self._clients.use() as client:
+                await client.remove(keys=[], args=[self._prefix, *records])
         except _FAULTS as error:
             raise _failed(error) from error
 
     async def _do(self, *command: object) -> Any:
         try:
-            return await self._client.execute_command(*command)  # type: ignore[no-untyped-call]
+            async with self._clients.use() as client:
+                return await client.redis.execute_command(*command)  # type: ignore[no-untyped-call]
         except _FAULTS as error:
             raise _failed(error) from error
 
