@@ -126,9 +126,8 @@ class Handover:
     ) -> aiohttp.ClientResponse:
         """Send one request; again when it is lost before a byte of the answer.
 
-        Where another revision could answer, which is not where this one is `alone`, that is quicker
-        than to ask a dead one again: then only a pooled connection that had died under us is worth a
-        second try.
+        Where another revision could answer (this one is not `alone`) that is quicker than to ask a
+        dead one again: then only a pooled connection that had died under us is worth another try.
         """
         sent = {name: headers[name] for name in _PASSED_HEADERS if name in headers}
         sent |= {"x-request-id": headers["x-request-id"], REVISION_HEADER: place.revision}
