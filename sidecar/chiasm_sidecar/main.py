@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
 from pathlib import Path
 
@@ -20,6 +21,8 @@ def run(config_path: Path) -> None:
 
     Raises: SystemExit with a sentence when the file is wrong or a port is taken.
     """
+    # What a process has in memory would lie in a core dump, tokens and passwords with it.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     settings = Settings()
     logs.configure(settings.log_level)
     try:
