@@ -196,9 +196,6 @@ class Desk:
 
     def report(self) -> ConfigReport:
         """What the pod says of its configuration."""
-        if self._keepers:
-            for keeper in self._keepers:
-                self._around.meters.old_leases(keeper.source.name, keeper.report().old_leases)
         return ConfigReport(
             environment=self._configuration.environment,
             asked=self._followed,

@@ -100,6 +100,7 @@ class Keeper:
         self.fault: str | None = None
         self._fault_since = 0.0
         self._num_faults = 0
+        self._num_proofs = 0
         self._num_proof_faults = 0
         self._prove_at = 0.0
         self._ask_at = 0.0
@@ -195,13 +196,13 @@ class Keeper:
 
     # --- candidates
 
-    async def _prove(self, generation: Generation) -> Proof:
+    async def _prove(self, generation: Generation, writes: bool = True) -> Proof:
         others = {
             name: folder
             for name, folder in self.around.candidates.items()
             if name != self.source.name
         }
-        return await self.around.proofs.prove(self.source, generation.folder, others)
+        return await self.around.proofs.prove(self.source, generation.folder, others, writes)
 
     async def _try_candidate(self, candidate: Generation) -> bool:
         """Take a candidate if it is proved; else when to try again is noted."""
@@ -218,8 +219,9 @@ class Keeper:
             log.warning("a value is not taken", extra={"fields": fields})
         self.refused = proof.words
         around.meters.refused(name, True)
+        self._num_proofs += 1
         self._num_proof_faults += proof.outcome == "refused"
-        self._prove_at = around.clock() + self._pause(max(1, self._num_proof_faults))
+        self._prove_at = around.clock() + self._pause(self._num_proofs)
         return False
 
     def _take(self, candidate: Generation) -> None:
@@ -243,7 +245,7 @@ class Keeper:
 
     def _forget_candidate(self) -> None:
         self.candidate = self.offered = self.refused = None
-        self._num_proof_faults = 0
+        self._num_proofs = self._num_proof_faults = 0
         self._prove_at = 0.0
         self.around.candidates.pop(self.source.name, None)
         self.around.meters.refused(self.source.name, False)
@@ -253,7 +255,16 @@ class Keeper:
     def _retire(self, old: Generation) -> None:
         task = asyncio.create_task(self._end_later(old))
         self._retiring[old.number] = task
-        task.add_done_callback(lambda _: self._retiring.pop(old.number, None))
+        self._count_old_leases()
+
+        def ended(_: asyncio.Task[None]) -> None:
+            self._retiring.pop(old.number, None)
+            self._count_old_leases()
+
+        task.add_done_callback(ended)
+
+    def _count_old_leases(self) -> None:
+        self.around.meters.old_leases(self.source.name, self._num_old_leases())
 
     async def _end_later(self, old: Generation) -> None:
         for consumer in self.around.used_by(self.source.uses):

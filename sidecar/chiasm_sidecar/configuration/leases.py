@@ -180,7 +180,7 @@ class LeaseKeeper(Keeper):
         """Use what is in use, as somebody may have taken its rights."""
         if self.generation is None:
             return
-        proof = await self._prove(self.generation)
+        proof = await self._prove(self.generation, writes=False)
         failed = proof.outcome == "refused"
         self._num_checks_failed = self._num_checks_failed + 1 if failed else 0
         self._check_at = self._next_check()

@@ -64,24 +64,29 @@ class Proofs:
         self._current_path = current_path
 
     async def prove(
-        self, source: ConfigSource, folder: Path, candidates: Mapping[str, Path]
+        self,
+        source: ConfigSource,
+        folder: Path,
+        candidates: Mapping[str, Path],
+        writes: bool = True,
     ) -> Proof:
         """Use what lies in `folder` in the place of the source.
 
-        `candidates` are those of other sources: they count where nothing is in use yet.
+        `candidates` are those of other sources: they count where nothing is in use yet. `writes`:
+        something small may be written; what is proved again and again is proved without.
         """
         places = {**candidates, source.name: folder}
         for use in source.uses:
-            proof = await self._prove(use, source.name, places)
+            proof = await self._prove(use, source.name, places, writes)
             if proof != PROVED:
                 return proof
         return PROVED
 
-    async def _prove(self, use: Use, name: str, places: Mapping[str, Path]) -> Proof:
+    async def _prove(self, use: Use, name: str, places: Mapping[str, Path], writes: bool) -> Proof:
         match use:
             case "valkey" if self._valkey is not None:
                 valkey = self._moved(self._valkey, name, places)
-                return _lacking(use, valkey, places[name]) or await _prove_valkey(valkey)
+                return _lacking(use, valkey, places[name]) or await _prove_valkey(valkey, writes)
             case "tenants" if self._tenants is not None:
                 tenants = self._moved(self._tenants, name, places)
                 return _lacking(use, tenants, places[name]) or _prove_tenants(tenants)
@@ -118,11 +123,11 @@ def _lacking(use: Use, settings: BaseModel, folder: Path) -> Proof | None:
     return None
 
 
-async def _prove_valkey(settings: ValkeySettings) -> Proof:
+async def _prove_valkey(settings: ValkeySettings, writes: bool) -> Proof:
     seconds = max(settings.timeout_seconds, _VALKEY_SECONDS)
     tier = ValkeyTier(settings.model_copy(update={"timeout_seconds": seconds}))
     try:
-        await tier.prove()
+        await tier.prove(writes)
     except TierFailed as error:
         cause: BaseException | None = error
         while cause is not None:

