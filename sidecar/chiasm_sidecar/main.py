@@ -21,13 +21,9 @@ def run(config_path: Path) -> None:
 
     Raises: SystemExit with a sentence when a variable or the file is wrong or a port is taken.
     """
-<<<<<<< HEAD
-    settings = Settings.load()
-=======
     # What a process has in memory would lie in a core dump, tokens and passwords with it.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    settings = Settings()
->>>>>>> cfg-sidecar
+    settings = Settings.load()
     logs.configure(settings.log_level)
     try:
         config = read_config(SidecarConfig, config_path)
