@@ -118,6 +118,7 @@ def _columns() -> list[dict[str, Any]]:
         _column("URL", ".status.url"),
         _column("Weight", ".status.rollout.weight"),
         _column("Revision", ".status.revision"),
+        _column("Environment", ".status.config.environment", priority=1),
         _column("Reason", f"{ready}.reason", priority=1),
         _column("Identity", f"{identity}.status", priority=1),
         _column("Age", ".metadata.creationTimestamp", "date"),

@@ -125,3 +125,12 @@ def test_a_canary_without_share_is_ready_beside_stable(running: World) -> None:
     assert running.share == 0
     assert len(running.ready(running.revision)) == 1
     assert running.rollout["state"] == "Paused"
+
+
+def test_an_environment_without_sources_is_in_the_status_too() -> None:
+    world = World()
+    world.apply_spec(replicas=1, config={"environment": "lab", "environments": [{"name": "lab"}]})
+    world.settled()
+    assert world.resource["status"]["config"] == {"environment": "lab", "sources": []}
+    kinds = {item["type"] for item in world.resource["status"]["conditions"]}
+    assert "ConfigSynced" not in kinds

@@ -48,10 +48,9 @@ class Configured:
 
     def status(self, target: Target, stable: str) -> StatusConfig | None:
         """`status.config`."""
-        if self.approvals is None:
-            return None
         before = target.resource.status.get("config")
-        return said.status(self.seen, self.approvals, before, (target.revision, stable))
+        roles = target.revision, stable
+        return said.status(self.seen, self.approvals or Approvals(), before, roles)
 
     def events(self, target: Target, after: StatusConfig | None) -> tuple[Event, ...]:
         """What has been done since the stored status, and what is begun."""
@@ -70,8 +69,8 @@ class Configured:
 def decide(target: Target, observed: Observed, specs: Mapping[str, Spec], now: int) -> Configured:
     """The decision at time `now`; `specs` are those of the revisions that stand."""
     seen = look(target, observed, specs)
-    if not seen.revisions:
-        return Configured()
+    if not seen.has_sources:
+        return Configured(seen=seen)
     asked = target.resource.annotations.get(names.ANNOTATION_RELOAD_CONFIG)
     approvals = Approvals(
         asked=seen.approvals.asked if asked is None else asked,

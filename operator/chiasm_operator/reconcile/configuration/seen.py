@@ -46,10 +46,15 @@ class RevisionSeen:
 
 @dataclass(frozen=True)
 class Seen:
-    """Of every revision that has sources."""
+    """Of every revision that is in an environment."""
 
     revisions: tuple[RevisionSeen, ...] = ()
     approvals: Approvals = field(default_factory=Approvals)
+
+    @property
+    def has_sources(self) -> bool:
+        """Whether pods have anything to take up."""
+        return any(each.environment.sources for each in self.revisions)
 
 
 def look(target: Target, observed: Observed, specs: Mapping[str, Spec]) -> Seen:
@@ -60,7 +65,7 @@ def look(target: Target, observed: Observed, specs: Mapping[str, Spec]) -> Seen:
         tuple(
             RevisionSeen(revision, spec.config.chosen, _pods(observed, revision))
             for revision, spec in specs.items()
-            if spec.config.chosen is not None and spec.config.chosen.sources
+            if spec.config.chosen is not None
         ),
         _approvals(text),
     )
