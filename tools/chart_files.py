@@ -27,6 +27,7 @@ REFINEMENTS: dict[str, dict[str, Any]] = {
     "images.worker.digest": _DIGEST,
     "images.sidecar.digest": _DIGEST,
     "images.sidecarPeers.digest": _DIGEST,
+    "images.agent.digest": _DIGEST,
     "replicas": {"type": "integer", "minimum": 0, "maximum": 10},
     "leaseSeconds": {"type": "integer", "minimum": 3, "maximum": 300},
     "watchNamespaces": _STRINGS,

@@ -22,6 +22,7 @@ import chart_renders  # noqa: E402
 import crd_files  # noqa: E402
 import golden_files  # noqa: E402
 import metrics_files  # noqa: E402
+import settings_files  # noqa: E402
 import vector_files  # noqa: E402
 from chiasm_contract.builtin_models import builtin_models  # noqa: E402
 
@@ -32,6 +33,7 @@ OUTPUTS: list[Callable[[Path], dict[Path, str]]] = [
     golden_files.outputs,
     chart_renders.outputs,
     metrics_files.outputs,
+    settings_files.outputs,
     api_files.outputs,
     vector_files.outputs,
 ]

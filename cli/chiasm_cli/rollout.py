@@ -22,6 +22,8 @@ app = typer.Typer(
 
 NameArgument = Annotated[str, typer.Argument(help="Name of the MultimodalInference.")]
 _TOLD = {to_camel(name) for name in TOLD_TO_PODS}
+# Of an environment; decided on its way, and no part of a revision.
+_SHARE = ("weight",)
 
 
 @app.command()
@@ -216,7 +218,8 @@ def chosen(resource: Object, records: Sequence[Object], number: int) -> Object:
 
 def restored(spec: Object, recorded: Object) -> dict[str, Any]:
     """The spec of an earlier revision; what makes no revision stays as it is now: how many pods,
-    what scales them and leads to them, how they are replaced, which namespaces are retired.
+    what scales them and leads to them, how they are replaced, which namespaces are retired, what
+    other environments are and which share each gives.
 
     Raises: CliError when the record holds no spec.
     """
@@ -228,4 +231,24 @@ def restored(spec: Object, recorded: Object) -> dict[str, Any]:
     retired = spec.get("tiers", {}).get("retiredNamespaces")
     if retired and "tiers" in recorded:
         kept["tiers"] = {**recorded["tiers"], "retiredNamespaces": retired}
-    return {**recorded, **kept, **({"rollout": rollout} if rollout else {})}
+    config = _config(spec.get("config", {}), recorded.get("config", {}))
+    return {
+        **recorded,
+        **kept,
+        **({"rollout": rollout} if rollout else {}),
+        **({"config": config} if config else {}),
+    }
+
+
+def _config(now: Object, recorded: Object) -> dict[str, Any]:
+    """Of a revision's environment its record holds all but the weight; the others are only kept
+    beside it. A revision of before there were any leaves no place for them."""
+    if "environment" not in recorded:
+        return dict(recorded)
+    (back,) = recorded["environments"]
+    environments = {each["name"]: each for each in now.get("environments", [])}
+    share = {key: environments.get(back["name"], {}).get(key) for key in _SHARE}
+    environments[back["name"]] = {
+        **back, **{key: value for key, value in share.items() if value is not None},
+    }  # fmt: skip
+    return {**recorded, "environments": list(environments.values())}

@@ -28,15 +28,17 @@ SourceKind = Literal["mounted", "rendered", "kv", "database", "rabbitmq", "pki"]
 Use = Literal["valkey", "tenants", "peers"]
 # The sidecar's variables that a source may set; what each means is in docs/configuration.md.
 SettingName = Literal[
-    "CHIASM_WORKER_CONNECT_TIMEOUT_SECONDS",
+    "CHIASM_WORKER_TIMEOUT_SECONDS",
     "CHIASM_WORKER_RETRIES",
     "CHIASM_PEER_CONNECT_TIMEOUT_SECONDS",
+    "CHIASM_PEER_TIMEOUT_SECONDS",
     "CHIASM_PEER_RETRIES",
-    "CHIASM_VAULT_TIMEOUT_SECONDS",
-    "CHIASM_VAULT_RETRIES",
     "CHIASM_BACKOFF_FIRST_SECONDS",
     "CHIASM_BACKOFF_MAX_SECONDS",
     "CHIASM_BACKOFF_JITTER",
+    "CHIASM_VAULT_TIMEOUT_SECONDS",
+    "CHIASM_VAULT_BACKOFF_FIRST_SECONDS",
+    "CHIASM_VAULT_BACKOFF_MAX_SECONDS",
     "CHIASM_LOG_LEVEL",
 ]
 

@@ -108,6 +108,9 @@ class Counts(_Message):
     output_tokens_squared: int = 0  # sum of squares of each answer's length
     shadowed: int = 0  # answered by both
     shadow_errors: int = 0  # answered by stable, and asked here in vain
+    # Answered by stable, and not here in time while others of its modality were: it is too busy, or
+    # some requests have no end.
+    shadow_late: int = 0
     agreed: int = 0  # of the shadowed: same text
 
 

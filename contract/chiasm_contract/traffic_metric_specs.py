@@ -9,7 +9,7 @@ from __future__ import annotations
 from chiasm_contract.metric_spec import FIRST_TOKEN_BUCKETS, MODALITIES, ROLES, MetricSpec
 
 TRAFFIC_OUTCOMES = ("answered", "refused", "failed", "rerouted", "abandoned")
-SHADOW_OUTCOMES = ("agreed", "differed", "failed", "dropped")
+SHADOW_OUTCOMES = ("agreed", "differed", "failed", "late", "dropped")
 
 TRAFFIC_SPECS: tuple[MetricSpec, ...] = (
     MetricSpec(
@@ -46,7 +46,8 @@ TRAFFIC_SPECS: tuple[MetricSpec, ...] = (
     MetricSpec(
         "chiasm_traffic_shadowed_total", "counter", "requests", "sidecar",
         "Repeatable requests answered by stable and chosen to be asked of the canary too; agreed: "
-        "same text, failed: the canary gave no whole answer, dropped: too many were on their way.",
+        "same text, failed: the canary gave no whole answer, late: it gave none in time while it "
+        "answered others, dropped: too many were on their way, or the canary was full.",
         {"modality": MODALITIES, "outcome": SHADOW_OUTCOMES},
     ),
     MetricSpec(

@@ -14,8 +14,6 @@ from chiasm_operator.resource import Manifest
 JSON = "application/json"
 APPLY = "application/apply-patch+yaml"
 
-_TIMEOUT = aiohttp.ClientTimeout(total=30, connect=5)
-
 
 class Refused(Exception):
     """The API server said no; the message is its own."""
@@ -26,17 +24,28 @@ class Refused(Exception):
         self.message = message
 
 
-async def connect() -> client.ApiClient:
+class Api(client.ApiClient):  # type: ignore[misc] # it has no types
+    """A client, and how long it waits: for a connection, and for a whole answer. Seconds.
+
+    Nothing is asked again here: a pass that fails is done again, later each time.
+    """
+
+    def __init__(self, connect_timeout: float = 5.0, timeout: float = 30.0, **more: Any) -> None:
+        super().__init__(**more)
+        self.timeout = aiohttp.ClientTimeout(total=timeout, connect=connect_timeout)
+
+
+async def connect(connect_timeout: float, timeout: float) -> Api:
     """A client with the pod's own credentials, else those of the kubeconfig."""
     try:
         config.load_incluster_config()
     except config.ConfigException:
         await config.load_kube_config()
-    return client.ApiClient()
+    return Api(connect_timeout, timeout)
 
 
 async def call(
-    api: client.ApiClient,
+    api: Api,
     method: str,
     path: str,
     *,
@@ -56,7 +65,7 @@ async def call(
         body=body,
         auth_settings=["BearerToken"],
         _preload_content=False,
-        _request_timeout=_TIMEOUT,
+        _request_timeout=api.timeout,
     )
     text = await response.text()
     if not 200 <= response.status < 300:

@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from chiasm_contract import names
-from kubernetes_asyncio import client
 
-from chiasm_operator.api import APPLY, JSON, Refused, call
+from chiasm_operator.api import APPLY, JSON, Api, Refused, call
 from chiasm_operator.index import Index, Key, version_of, whose
 from chiasm_operator.leadership.fence import Fence
-from chiasm_operator.resource import Manifest
+from chiasm_operator.resource import Manifest, kind_of
 
 STATUS_MANAGER = f"{names.FIELD_MANAGER}-status"
 
@@ -31,6 +30,11 @@ class Kind:
     api_version: str
     plural: str
     optional: bool = False  # the cluster may not know it
+
+    @property
+    def key(self) -> str:
+        """What it is called where kinds of all groups are: see `kind_of`."""
+        return kind_of({"kind": self.kind, "apiVersion": self.api_version})
 
     @property
     def group(self) -> str:
@@ -47,6 +51,7 @@ class Kind:
 RESOURCE = Kind(names.KIND, names.API_VERSION, names.PLURAL)
 POD = Kind("Pod", "v1", "pods")
 EVENT = Kind("Event", "v1", "events")
+SECRET = Kind("Secret", "v1", "secrets")
 CHILD_KINDS = (
     Kind("ServiceAccount", "v1", "serviceaccounts"),
     Kind("ConfigMap", "v1", "configmaps"),
@@ -65,15 +70,33 @@ AUTOSCALER_KINDS = (
 # Not watched either: what a Gateway says of it is read with the rest, soon when somebody begins to
 # wait for it, and ever less often.
 ROUTE = Kind("HTTPRoute", "gateway.networking.k8s.io/v1", "httproutes", optional=True)
-UNWATCHED_KINDS = (*AUTOSCALER_KINDS, ROUTE)
+# Nor these: what they deliver reaches pods, whose sidecars say what became of it.
+_ESO, _VSO = "external-secrets.io", "secrets.hashicorp.com/v1beta1"
+DELIVERY_KINDS = (
+    Kind("SecretStore", f"{_ESO}/v1", "secretstores", optional=True),
+    Kind("ExternalSecret", f"{_ESO}/v1", "externalsecrets", optional=True),
+    Kind("VaultDynamicSecret", f"generators.{_ESO}/v1alpha1", "vaultdynamicsecrets", optional=True),
+    Kind("VaultConnection", _VSO, "vaultconnections", optional=True),
+    Kind("VaultAuth", _VSO, "vaultauths", optional=True),
+    Kind("VaultStaticSecret", _VSO, "vaultstaticsecrets", optional=True),
+    Kind("VaultDynamicSecret", _VSO, "vaultdynamicsecrets", optional=True),
+    Kind("VaultPKISecret", _VSO, "vaultpkisecrets", optional=True),
+    Kind(
+        "SecretProviderClass",
+        "secrets-store.csi.x-k8s.io/v1",
+        "secretproviderclasses",
+        optional=True,
+    ),
+)
+UNWATCHED_KINDS = (*AUTOSCALER_KINDS, ROUTE, *DELIVERY_KINDS)
 # Of the others there is always one, and it goes with its owner.
 PRUNED_KINDS = frozenset(
     {
         *("ConfigMap", "Service", "ControllerRevision", "Deployment", "PodDisruptionBudget"),
-        *(kind.kind for kind in UNWATCHED_KINDS),
+        *(kind.key for kind in UNWATCHED_KINDS),
     }
 )
-_BY_KIND = {kind.kind: kind for kind in (*CHILD_KINDS, *UNWATCHED_KINDS, RESOURCE, POD, EVENT)}
+_BY_KIND = {kind.key: kind for kind in (*CHILD_KINDS, *UNWATCHED_KINDS, RESOURCE, POD, EVENT)}
 # What the index holds, each listed once before the first pass.
 KNOWN_KINDS = (RESOURCE, POD, *CHILD_KINDS, *UNWATCHED_KINDS)
 OUR_LABEL = f"{names.LABEL_MANAGED_BY}={names.FIELD_MANAGER}"
@@ -98,13 +121,15 @@ PERMISSIONS: Mapping[tuple[str, str], tuple[str, ...]] = {
     # A changed annotation makes the kubelet look at a pod's ConfigMaps at once.
     (POD.group, POD.plural): ("list", "watch", "patch"),
     (EVENT.group, EVENT.plural): ("list", "create"),
+    # Made once, by its name, and never read: no right to read any is needed.
+    (SECRET.group, SECRET.plural): ("create",),
 }
 
 
 class Cluster:
     """The calls that a pass makes."""
 
-    def __init__(self, api: client.ApiClient, fence: Fence) -> None:
+    def __init__(self, api: Api, fence: Fence) -> None:
         self.api = api
         self.fence = fence
         self.index = Index()
@@ -145,7 +170,7 @@ class Cluster:
                 listed += [_normal(kind, item) for item in answer["items"]]
                 versions.append(version_of(answer))
             # What changed between the first of several lists and the last is told by the watches.
-            news |= self.index.replace(kind.kind, listed, min(versions))
+            news |= self.index.replace(kind.key, listed, min(versions))
         return news
 
     async def _list(self, kind: Kind, namespace: str | None) -> dict[str, Any]:
@@ -162,11 +187,11 @@ class Cluster:
         another owner's label than before."""
         known = _normal(kind, manifest)
         metadata = known["metadata"]
-        before = self.index.get(kind.kind, metadata["namespace"], metadata["name"])
+        before = self.index.get(kind.key, metadata["namespace"], metadata["name"])
         put = self.index.drop if change == "DELETED" else self.index.put
-        if not put(kind.kind, known):
+        if not put(kind.key, known):
             return set()
-        return {whose(kind.kind, each) for each in (before, known) if each is not None}
+        return {whose(kind.key, each) for each in (before, known) if each is not None}
 
     def resource_of(self, namespace: str, name: str) -> Manifest | None:
         """A MultimodalInference as the index has it."""
@@ -186,15 +211,15 @@ class Cluster:
 
         Those that no watch tells of are asked for; few resources have any.
         """
-        unwatched = {kind.kind for kind in UNWATCHED_KINDS}
+        unwatched = {kind.key for kind in UNWATCHED_KINDS}
         for known in list(self.index.owned(namespace, owner)):
-            if known["kind"] in unwatched:
+            if kind_of(known) in unwatched:
                 await self._refresh(known)
         owned = self.index.owned(namespace, owner)
         return tuple(item for item in owned if item["kind"] != POD.kind)
 
     async def _refresh(self, known: Manifest) -> None:
-        metadata, kind = known["metadata"], known["kind"]
+        metadata, kind = known["metadata"], kind_of(known)
         live = await self.get(kind, metadata["namespace"], metadata["name"])
         if live is None:
             self.index.drop(kind, known)
@@ -219,7 +244,7 @@ class Cluster:
 
         Raises: Refused with the API server's message.
         """
-        metadata, kind = manifest["metadata"], _BY_KIND[manifest["kind"]]
+        metadata, kind = manifest["metadata"], _BY_KIND[kind_of(manifest)]
         answer = await self._call(
             "PATCH",
             kind.path(metadata["namespace"], metadata["name"]),
@@ -232,7 +257,18 @@ class Cluster:
             content_type=APPLY,
         )
         # The next pass must see it, whether or not the watch has told of it by then.
-        self.index.put(kind.kind, _normal(kind, answer))
+        self.index.put(kind.key, _normal(kind, answer))
+
+    async def create_once(self, manifest: Manifest) -> None:
+        """Create a Secret; one of that name stays as it is.
+
+        Raises: Refused with the API server's message.
+        """
+        try:
+            await self._call("POST", SECRET.path(manifest["metadata"]["namespace"]), body=manifest)
+        except Refused as refused:
+            if refused.status != 409:
+                raise
 
     async def delete(self, kind: str, namespace: str, name: str) -> None:
         """Delete a child that the index has; none there is no fault.

@@ -22,10 +22,6 @@ from chiasm_operator.settings import Settings
 RuntimeFactory = Callable[[], Awaitable[Runtime]]
 
 
-class Unhealthy(Exception):
-    """The heartbeat stalled; the kubelet restarts the operator."""
-
-
 class NoDiffs(kopf.DiffBaseStorage):
     """We have no handlers of differences; kopf would still copy each object it hears of to find
     some, which took a third of a busy operator's time."""
@@ -94,19 +90,6 @@ def registry(chosen: Settings, make_runtime: RuntimeFactory) -> kopf.OperatorReg
             return kopf.login_with_kubeconfig(**kwargs)
         # kopf asks for the API server by name; an address works without the cluster's DNS.
         return replace(inside, server=running[0].supervisor.cluster.server)
-
-    @kopf.on.probe(registry=handlers, id="leader", errors=kopf.ErrorsMode.PERMANENT, retries=1)
-    async def leader(**_: Any) -> str:
-        return running[0].role() if running else "starting"
-
-    @kopf.on.probe(registry=handlers, id="stalled", errors=kopf.ErrorsMode.PERMANENT, retries=1)
-    async def heartbeat(**_: Any) -> int:
-        if not running:
-            raise Unhealthy("The operator has not started yet.")
-        problem = running[0].stalled()
-        if problem:
-            raise Unhealthy(problem)
-        return running[0].supervisor.num_resources
 
     def follow(kind: Kind) -> None:
         async def changed(*, event: kopf.RawEvent, **_: Any) -> None:

@@ -9,12 +9,11 @@ from datetime import UTC, datetime
 
 import kopf
 from kopf._core.engines.peering import Identity
-from kubernetes_asyncio import client
 
 from chiasm_operator import handlers
 from chiasm_operator.admission.server import WebhookServer
 from chiasm_operator.admission.webhook import Webhook
-from chiasm_operator.api import connect
+from chiasm_operator.api import Api, connect
 from chiasm_operator.cluster import Cluster
 from chiasm_operator.leadership.fence import Fence
 from chiasm_operator.leadership.keeper import LeaseKeeper
@@ -37,10 +36,17 @@ def _now() -> str:
 async def _runtime(settings: Settings) -> Runtime:
     fence = Fence(time.monotonic)
     # Connections of its own: in a storm of passes the lease must not wait for theirs.
-    own = await connect()
-    cluster = Cluster(await connect(), fence)
-    one_pass = Pass(cluster, PodStates(), settings.images, _now)
-    tempo = Tempo(settings.resync_seconds, settings.unsettled_seconds, settings.stall_seconds)
+    waits = settings.api_connect_timeout_seconds, settings.api_timeout_seconds
+    own = await connect(*waits)
+    cluster = Cluster(await connect(*waits), fence)
+    states = PodStates(timeout_seconds=settings.state_timeout_seconds)
+    one_pass = Pass(cluster, states, settings.images, _now)
+    tempo = Tempo(
+        settings.resync_seconds,
+        settings.unsettled_seconds,
+        settings.stall_seconds,
+        settings.backoff_max_seconds,
+    )
     supervisor = Supervisor(one_pass, tempo, settings.watch_namespaces, time.monotonic)
     keeper = LeaseKeeper(
         LeaseObject(own, settings.namespace, settings.lease_name),
@@ -49,10 +55,11 @@ async def _runtime(settings: Settings) -> Runtime:
         settings.lease_seconds,
         (time.monotonic, lambda: _wall().strftime("%Y-%m-%dT%H:%M:%S.%fZ")),
     )
-    return Runtime(supervisor, keeper, _webhook(settings, own), own.close)
+    health = (settings.health_host, settings.health_port)
+    return Runtime(supervisor, keeper, _webhook(settings, own), own.close, health)
 
 
-def _webhook(settings: Settings, api: client.ApiClient) -> Webhook | None:
+def _webhook(settings: Settings, api: Api) -> Webhook | None:
     if not settings.webhook_name:
         return None
     where = WebhookNames(
@@ -79,5 +86,4 @@ def run() -> None:
         identity=Identity(socket.gethostname()),
         clusterwide=not settings.watch_namespaces,
         namespaces=settings.watch_namespaces,
-        liveness_endpoint=f"http://{settings.health_host}:{settings.health_port}/healthz",
     )

@@ -11,9 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kubernetes_asyncio import client
-
-from chiasm_operator.api import APPLY, Refused, call
+from chiasm_operator.api import APPLY, Api, Refused, call
 from chiasm_operator.resource import Manifest
 
 WEBHOOK_MANAGER = "chiasm-operator-webhook"
@@ -42,7 +40,7 @@ class WebhookNames:
 class WebhookObjects:
     """The calls by which the webhook's keys are kept."""
 
-    def __init__(self, api: client.ApiClient, names: WebhookNames) -> None:
+    def __init__(self, api: Api, names: WebhookNames) -> None:
         self._api = api
         self.names = names
 
@@ -127,7 +125,7 @@ def decoded(stored: Manifest) -> dict[str, bytes]:
 class LeaseObject:
     """The calls by which the lease is kept."""
 
-    def __init__(self, api: client.ApiClient, namespace: str, name: str) -> None:
+    def __init__(self, api: Api, namespace: str, name: str) -> None:
         self._api = api
         self._namespace = namespace
         self._name = name

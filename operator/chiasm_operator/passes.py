@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from secrets import token_bytes
 from typing import NamedTuple
 
 from chiasm_contract import instants, names
@@ -26,6 +27,8 @@ from chiasm_operator.reconcile.problems import Event, Problem
 from chiasm_operator.reconcile.records import kept, specs, standing
 from chiasm_operator.reconcile.rollout import Asked, Decision, decide, look
 from chiasm_operator.render import Target
+from chiasm_operator.render.configuration import digest
+from chiasm_operator.render.configuration.pod import has_sources
 from chiasm_operator.render.revision import record_of
 from chiasm_operator.render.traffic import address
 from chiasm_operator.resource import (
@@ -61,6 +64,7 @@ class Pass:
     pod_states: PodStates
     images: Images
     now: Callable[[], str]
+    random: Callable[[int], bytes] = token_bytes
 
     async def close(self) -> None:
         """Close the connections."""
@@ -91,13 +95,15 @@ class Pass:
         wanted = children.desired(target, fresh, observed, decision, configured)
         observed = await self._with_what_is_in_the_way(resource, observed, wanted)
         plan = children.plan(target, wanted, observed, decision)
+        unkeyed = await self._give_key(target, plan)
         refusals, plan_stands = await self._act(target, plan)
         if plan_stands and children.writes_traffic(target, plan, decision):
             await self._hurry(observed, resource.namespace, decision)
             await self._hurry_configured(observed, resource.namespace, configured)
         else:
             decision = decision.unwritten(seen)
-        said = status.outcome(target, observed, decision, plan, refusals, now, configured)
+        refused = [*unkeyed, *refusals]
+        said = status.outcome(target, observed, decision, plan, refused, now, configured)
         told = await self._say(resource, body, epoch, said)
         due = decision.wake_at
         return Rest(
@@ -153,6 +159,23 @@ class Pass:
             told = metadata.get("annotations", {}).get(key)
             if metadata["name"] in configured.hurried and told != value:
                 await self.cluster.annotate_pod(namespace, metadata["name"], key, value)
+
+    async def _give_key(self, target: Target, plan: children.ChildPlan) -> list[Problem]:
+        """Make the key by which pods name values, before there are pods; why there is none.
+
+        Nobody may look whether it is there, so it is made again, in vain, with each change: one of
+        a deleted resource can still have its name the first time.
+        """
+        if not has_sources(target) or not (plan.apply or plan.waiting):
+            return []
+        key = digest.render(target, self.random(digest.KEY_BYTES))
+        try:
+            await self.cluster.create_once(key)
+        except Refused as refused:
+            if refused.status in _PASSING:
+                raise
+            return [why_refused.child(*key_of(key), refused.status, refused.message)]
+        return []
 
     async def _act(self, target: Target, plan: children.ChildPlan) -> tuple[list[Problem], bool]:
         """What was refused, and whether the traffic plan stands as it was decided."""

@@ -11,15 +11,15 @@ from chiasm_contract.messages import PodState
 
 from chiasm_operator.resource import Manifest
 
-_TIMEOUT = aiohttp.ClientTimeout(total=2)
 _MAX_STATE_BYTES = 2**20
 
 
 class PodStates:
     """A client for `/state`; a pod that does not answer has no state."""
 
-    def __init__(self, port: int = names.METRICS_PORT) -> None:
-        self._session = aiohttp.ClientSession(timeout=_TIMEOUT)
+    def __init__(self, port: int = names.METRICS_PORT, timeout_seconds: float = 2.0) -> None:
+        timeout = aiohttp.ClientTimeout(total=timeout_seconds)
+        self._session = aiohttp.ClientSession(timeout=timeout)
         self._port = port
 
     async def close(self) -> None:
@@ -27,7 +27,7 @@ class PodStates:
         await self._session.close()
 
     async def ask(self, pods: Sequence[Manifest]) -> Mapping[str, PodState]:
-        """Pod name -> its state, of those that answer within two seconds."""
+        """Pod name -> its state, of those that answer in time."""
         reachable = {
             pod["metadata"]["name"]: pod["status"]["podIP"]
             for pod in pods

@@ -16,7 +16,16 @@ from pydantic import ValidationError
 
 Manifest = Mapping[str, Any]
 
+# Kinds of which another group that we write to has one of the same name.
+_AMBIGUOUS = {("VaultDynamicSecret", "generators.external-secrets.io")}
+
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+
+
+def kind_of(manifest: Manifest) -> str:
+    """Its kind, with the group where two groups have one of that name, as kubectl writes it."""
+    kind, group = manifest["kind"], manifest.get("apiVersion", "").rpartition("/")[0]
+    return f"{kind}.{group}" if (kind, group) in _AMBIGUOUS else str(kind)
 
 
 class InvalidSpec(ValueError):
@@ -39,6 +48,7 @@ class Images:
     sidecar: str
     sidecar_peers: str  # the sidecar with NIXL, for a resource whose pods read each other's memory
     pull_policy: str = "IfNotPresent"
+    agent: str = "openbao/openbao"  # a server's agent, where pods have one
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,5 @@
-"""What runs in one operator process: the lease, the passes while it is held, and the webhook.
+"""What runs in one operator process: the lease, the passes while it is held, the webhook, and the
+answers to the kubelet.
 
 The passes run in the leader only; the webhook answers, and kopf watches, in every process, so a
 follower is ready to go on at once.
@@ -11,6 +12,7 @@ from collections.abc import Awaitable, Callable
 
 from chiasm_operator.admission.webhook import Webhook
 from chiasm_operator.cluster import Kind
+from chiasm_operator.health import Health, Report
 from chiasm_operator.leadership.keeper import LeaseKeeper
 from chiasm_operator.resource import Manifest
 from chiasm_operator.supervisor import Supervisor
@@ -25,19 +27,23 @@ class Runtime:
         keeper: LeaseKeeper,
         webhook: Webhook | None,
         close: Callable[[], Awaitable[None]],
+        health_address: tuple[str, int],
     ) -> None:
         self.supervisor = supervisor
         self._keeper = keeper
         self._webhook = webhook
         self._close = close
+        self.health = Health(*health_address, self.report)
         self._leading = False
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Start every part.
 
-        Raises: Refused when looking at the resources cannot help: no CRD, or no permission.
+        Raises: Refused when looking at the resources cannot help: no CRD, or no permission. OSError
+        when the kubelet's port cannot be listened on.
         """
+        await self.health.port.open()  # first: that it starts is an answer, too
         await self.supervisor.check()
         if self._webhook is not None:
             self._webhook.start()
@@ -54,6 +60,7 @@ class Runtime:
             await self._webhook.stop()
         await self.supervisor.stop()
         await self._close()
+        await self.health.port.close()
 
     def told(self, kind: Kind, change: str | None, manifest: Manifest) -> None:
         """A watch tells of an object; None is how kopf says that it was there before."""
@@ -61,8 +68,19 @@ class Runtime:
             if self._leading and self.supervisor.knows:
                 self.supervisor.wake(*key)
 
+    def report(self) -> Report:
+        """How this process is."""
+        return Report(self.role(), self.supervisor.num_resources, self.stalled(), self._awaited())
+
+    def _awaited(self) -> str | None:
+        if self._webhook is None or self._webhook.listens:
+            return None
+        return "The webhook does not listen yet; the log says what it waits for."
+
     def stalled(self) -> str | None:
         """What no longer makes progress, in a sentence; None while all is well."""
+        if self._task is None:
+            return "The operator has not started yet."
         return self._keeper.stalled(self.supervisor.stall_seconds) or (
             self.supervisor.stalled() if self._leading else None
         )

@@ -20,6 +20,11 @@ class Settings(BaseSettings):
     sidecar_peers_image: str = Field(
         min_length=1, description="The same with NIXL, for spec.tiers.peers.transport: nixl."
     )
+    agent_image: str = Field(
+        default="openbao/openbao:2.7.2",
+        min_length=1,
+        description="A server's own agent, for environments with vault.delivery: agent.",
+    )
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
     watch_namespaces: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(), description="Comma-separated; empty watches the whole cluster."
@@ -34,6 +39,22 @@ class Settings(BaseSettings):
     )
     stall_seconds: float = Field(
         default=120.0, ge=1, le=3600, description="A pass without an end this long is a stall."
+    )
+    backoff_max_seconds: float = Field(
+        default=30.0,
+        ge=1,
+        le=600,
+        description="The longest pause before a pass that failed is done again; pauses begin at "
+        "half a second to one, double, and differ by chance.",
+    )
+    api_timeout_seconds: float = Field(
+        default=30.0, ge=1, le=300, description="An answer of the API server is given up then."
+    )
+    api_connect_timeout_seconds: float = Field(
+        default=5.0, ge=0.1, le=60, description="A connection to the API server is given up then."
+    )
+    state_timeout_seconds: float = Field(
+        default=2.0, ge=0.1, le=30, description="The word of a pod's sidecar is given up then."
     )
     namespace: str = Field(
         default="default", min_length=1, description="Where the operator's own objects are."
@@ -87,4 +108,5 @@ class Settings(BaseSettings):
             self.sidecar_image,
             self.sidecar_peers_image,
             self.image_pull_policy,
+            self.agent_image,
         )

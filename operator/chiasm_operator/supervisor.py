@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import random
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -34,7 +35,6 @@ Key = tuple[str, str]  # namespace, name
 # unauthorized, forbidden, no such resource: a person has to act first
 _LASTING_REFUSALS = (401, 403, 404)
 
-MAX_BACKOFF_SECONDS = 30.0
 # Events come in bursts (a rollout changes pods, sets and counts at once): gather them.
 GATHER_SECONDS = 0.1
 # More at once make none of them quicker: the API server and this process share what they take.
@@ -95,6 +95,7 @@ class Tempo:
     resync_seconds: float
     unsettled_seconds: float
     stall_seconds: float
+    backoff_max_seconds: float = 30.0
 
 
 class Supervisor:
@@ -251,7 +252,9 @@ class Supervisor:
     def _delay(self, settled: bool, failures: int, idle: int) -> float:
         """A resource that stays unsettled without any event is looked at ever less often."""
         if failures:
-            return float(min(MAX_BACKOFF_SECONDS, 2.0 ** min(failures - 1, 10)))
+            longest = min(self._tempo.backoff_max_seconds, 2.0 ** min(failures - 1, 10))
+            # Resources that failed together, for the API server was away, do not come back so.
+            return longest * (0.5 + 0.5 * random.random())  # noqa: S311 - no secret
         if settled:
             return self._tempo.resync_seconds
         growing = self._tempo.unsettled_seconds * 1.2 ** min(idle, 40)

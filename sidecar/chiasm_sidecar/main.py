@@ -19,11 +19,11 @@ from chiasm_sidecar.settings import Settings
 def run(config_path: Path) -> None:
     """Serve what `config_path` says until a signal ends it.
 
-    Raises: SystemExit with a sentence when the file is wrong or a port is taken.
+    Raises: SystemExit with a sentence when a variable or the file is wrong or a port is taken.
     """
     # What a process has in memory would lie in a core dump, tokens and passwords with it.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    settings = Settings()
+    settings = Settings.load()
     logs.configure(settings.log_level)
     try:
         config = read_config(SidecarConfig, config_path)
@@ -36,7 +36,7 @@ def run(config_path: Path) -> None:
         )
     api = _listen(config.host, config.api_port)
     metrics = _listen(config.host, config.metrics_port)
-    uvloop.run(serve(config, api, metrics))
+    uvloop.run(serve(config, api, metrics, settings))
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 
 import uvicorn
+from chiasm_contract.clients import DEFAULTS, ClientSettings
 from chiasm_contract.config import SidecarConfig
 from chiasm_contract.messages import HeldNamespaces
 from starlette.types import ASGIApp
@@ -95,7 +96,11 @@ class Running:
 
 @contextlib.asynccontextmanager
 async def running(
-    config: SidecarConfig, api: socket.socket, metrics: socket.socket, member: str | None = None
+    config: SidecarConfig,
+    api: socket.socket,
+    metrics: socket.socket,
+    member: str | None = None,
+    clients: ClientSettings = DEFAULTS,
 ) -> AsyncIterator[Running]:
     """Serve both ports while the block runs; leaving it lets running answers finish.
 
@@ -106,8 +111,8 @@ async def running(
     async with contextlib.AsyncExitStack() as stack:
         pod = member or socket.gethostname()
         # First in, last out: what is in use is there before anything reads it, and ends after.
-        desk = await stack.enter_async_context(Desk(config, pod, instruments))
-        worker = await stack.enter_async_context(WorkerClient(config.worker_socket))
+        desk = await stack.enter_async_context(Desk(config, pod, instruments, clients))
+        worker = await stack.enter_async_context(WorkerClient(config.worker_socket, clients))
         gate = Gate(config.tenants, instruments)
         desk.attach("tenants", gate)
         readiness = Readiness(config, worker, instruments, gate)
@@ -121,7 +126,7 @@ async def running(
             for level in store.levels:
                 if isinstance(level.tier, ValkeyTier):
                     desk.attach("valkey", level.tier)
-        division = await stack.enter_async_context(Division(config, pod, instruments))
+        division = await stack.enter_async_context(Division(config, pod, instruments, clients))
         app = create_app(config, worker, readiness, instruments, gate, division)
         api_server = _server(ClosesWhenDraining(app, readiness), config.request_timeout_seconds)
         side_app = create_metrics_app(worker, readiness, instruments, division, desk, held)
@@ -141,13 +146,15 @@ async def running(
             await asyncio.gather(*watching, return_exceptions=True)
 
 
-async def serve(config: SidecarConfig, api: socket.socket, metrics: socket.socket) -> None:
+async def serve(
+    config: SidecarConfig, api: socket.socket, metrics: socket.socket, clients: ClientSettings
+) -> None:
     """Serve until a signal ends it."""
     signals: asyncio.Queue[signal.Signals] = asyncio.Queue()
     loop = asyncio.get_running_loop()
     for number in (DRAIN_SIGNAL, signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, signals.put_nowait, number)
-    async with running(config, api, metrics) as sidecar:
+    async with running(config, api, metrics, clients=clients) as sidecar:
         log.info("listening", extra={"fields": {"api": api.getsockname()[:2]}})
         following = asyncio.create_task(_follow(signals, sidecar))
         await sidecar.stopped

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Literal, TypeVar
 
 import aiohttp
 from chiasm_contract import messages
+from chiasm_contract.clients import DEFAULTS, ClientSettings
 from chiasm_contract.errors import ChiasmError, ErrorBody, Unavailable, from_body
 from chiasm_contract.messages import (
     FinishEvent,
@@ -31,7 +33,6 @@ M = TypeVar("M", bound=BaseModel)
 FailureReason = Literal["unreachable", "cut", "timeout", "replaced"]
 
 _BASE = "http://worker"
-_CONTROL_TIMEOUT_SECONDS = 5.0
 # Below the 5 s after which the worker's server closes an idle connection: ours goes first, so a
 # request never meets a connection that is just being closed.
 _KEEPALIVE_SECONDS = 3.0
@@ -59,7 +60,8 @@ def _cut() -> WorkerGone:
 class WorkerClient:
     """A connection pool to one worker. Use as an async context manager."""
 
-    def __init__(self, socket_path: Path) -> None:
+    def __init__(self, socket_path: Path, clients: ClientSettings = DEFAULTS) -> None:
+        self._clients = clients
         self._socket_path = socket_path
         self._session: aiohttp.ClientSession | None = None
 
@@ -104,7 +106,7 @@ class WorkerClient:
     async def _get(self, path: str) -> bytes:
         try:
             async with (
-                asyncio.timeout(_CONTROL_TIMEOUT_SECONDS),
+                asyncio.timeout(self._clients.worker_timeout_seconds),
                 self._pool.get(_BASE + path) as response,
             ):
                 body = await response.read()
@@ -146,8 +148,13 @@ class WorkerClient:
             response.close()
 
     async def _post(self, body: bytes) -> aiohttp.ClientResponse:
-        """Send one request; once more when a pooled connection had died under us."""
-        for attempt in (0, 1):
+        """Send one request; again when it is lost before a byte of the answer.
+
+        A worker that is not there is asked again too: one that is being replaced is gone for a
+        moment only.
+        """
+        pauses = self._clients.pauses(self._clients.worker_retries, random.random)
+        while True:
             try:
                 return await self._pool.post(
                     f"{_BASE}/generate",
@@ -155,13 +162,17 @@ class WorkerClient:
                     headers={"content-type": messages.REQUEST_MEDIA_TYPE},
                 )
             except aiohttp.ClientConnectorError as error:
-                raise _unreachable() from error
+                gone = _unreachable()
+                gone.__cause__ = error
             except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
-                if attempt:
-                    raise _cut() from error
+                gone = _cut()
+                gone.__cause__ = error
             except aiohttp.ClientError as error:
                 raise _cut() from error
-        raise _cut()
+            pause = next(pauses, None)
+            if pause is None:
+                raise gone
+            await asyncio.sleep(pause)
 
 
 async def _batches(

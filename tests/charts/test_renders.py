@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from chiasm_operator.cluster import PERMISSIONS
-from chiasm_operator.own_objects import OWN_PERMISSIONS
+from chiasm_operator.own_objects import OWN_PERMISSIONS, WEBHOOK_NAME
 
 pytestmark = pytest.mark.cluster
 
@@ -98,6 +98,8 @@ def test_the_operators_own_objects_are_named(render: Render) -> None:
 def test_the_webhook_stops_nobody(render: Render) -> None:
     (configuration,) = of_kind(render(), "ValidatingWebhookConfiguration")
     (webhook,) = configuration["webhooks"]
+    # Another name in another version would leave the former entry where several write the list.
+    assert webhook["name"] == WEBHOOK_NAME == "multimodalinferences.chiasm.dev"
     assert webhook["failurePolicy"] == "Ignore"
     assert webhook["rules"][0]["resources"] == ["multimodalinferences"], "and not its status"
     assert [item["name"] for item in webhook["matchConditions"]] == [
@@ -108,6 +110,17 @@ def test_the_webhook_stops_nobody(render: Render) -> None:
     (limited,) = of_kind(render("--set", "watchNamespaces={a,b}"), "ValidatingWebhookConfiguration")
     (expression,) = limited["webhooks"][0]["namespaceSelector"]["matchExpressions"]
     assert expression["values"] == ["a", "b"]
+
+
+def test_the_release_says_where_everything_is(helm: Helm) -> None:
+    """Namespaces were written into another chart (kserve #5325)."""
+    options = ("--values", f"{CHART}/ci/all-options.yaml")
+    here = helm("template", "chiasm", CHART, *NAMESPACE, *options).stdout
+    there = helm("template", "chiasm", CHART, "-n", "elsewhere", *options).stdout
+    assert "chiasm-system" in here
+    assert there == here.replace("chiasm-system", "elsewhere")
+    kinds = {item["kind"] for item in yaml.safe_load_all(here) if item}
+    assert "CustomResourceDefinition" not in kinds, "no release owns it"
 
 
 def test_without_the_webhook_nothing_is_left_of_it(helm: Helm) -> None:

@@ -167,6 +167,30 @@ def test_namespaces_that_are_retired_now_stay_retired() -> None:
     assert "tiers" not in rollout.restored(now, {"model": {}})
 
 
+def test_undo_brings_an_environment_back_beside_the_others() -> None:
+    staging, prod = {"name": "staging", "weight": 0}, {"name": "prod", "weight": 5}
+    now = {"model": {}, "config": {"environment": "prod", "environments": [staging, prod]}}
+    images = {"worker": "worker:1"}
+    before = {
+        "model": {},
+        "config": {
+            "logLevel": "debug",
+            "environment": "prod",
+            "environments": [{"name": "prod", "images": images}],
+        },
+    }
+    assert rollout.restored(now, before)["config"] == {
+        "logLevel": "debug",
+        "environment": "prod",
+        "environments": [staging, {"name": "prod", "images": images, "weight": 5}],
+    }
+    gone = {"model": {}, "config": {"environment": "lab", "environments": [{"name": "lab"}]}}
+    assert rollout.restored(now, gone)["config"] == {
+        "environment": "lab", "environments": [staging, prod, {"name": "lab"}],
+    }  # fmt: skip
+    assert rollout.restored(now, {"model": {}}) == {"model": {}}, "there was none"
+
+
 def test_a_deleted_record_cannot_be_restored() -> None:
     with pytest.raises(CliError, match="its record was deleted"):
         rollout.restored(RESOURCE["spec"], {})

@@ -42,7 +42,9 @@ def test_invalid_examples_are_refused_with_path_and_remedy(path: Path, kubectl: 
         assert words in said
 
 
-@pytest.mark.parametrize("name", ["minimal", "complete", "claim", "autoscaled", "sharing"])
+@pytest.mark.parametrize(
+    "name", ["minimal", "complete", "claim", "autoscaled", "sharing", "environments"]
+)
 def test_valid_examples_are_taken(name: str, kubectl: Run) -> None:
     path = EXAMPLES / f"{name}.yaml"
     assert "dry run" in kubectl("apply", "--dry-run=server", "-f", str(path))

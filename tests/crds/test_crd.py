@@ -59,6 +59,14 @@ def test_the_schema_is_structural() -> None:
         assert "type" in node or node.get("x-kubernetes-int-or-string"), path
 
 
+def test_nothing_within_a_list_has_a_default() -> None:
+    """Argo CD compares a list of a custom resource as a whole: what the API server filled in there
+    kept the resource out of sync for ever (kserve #5353)."""
+    assert [path for path, node in ALL if "[]" in path and "default" in node] == []
+    tolerations = dict(ALL)["spec.podTemplate.tolerations[].operator"]
+    assert tolerations["description"].endswith("Absent means Equal.")
+
+
 def test_subresources_columns_and_names() -> None:
     definition = crd()["spec"]
     (version,) = definition["versions"]
@@ -83,7 +91,12 @@ def leaves(node: Any, path: str = "spec") -> Iterator[str]:
 
 def test_the_examples_use_every_field() -> None:
     used = set(leaves(yaml.safe_load((EXAMPLES / "complete.yaml").read_text())["spec"]))
-    for name in ("claim", "minimal", "autoscaled"):  # where a field excludes another
+    for name in (
+        "claim",
+        "minimal",
+        "autoscaled",
+        "environments",
+    ):  # where a field excludes another
         used |= set(leaves(yaml.safe_load((EXAMPLES / f"{name}.yaml").read_text())["spec"]))
     assert {path for path, _ in ALL if path.startswith("spec")} <= used
 
@@ -108,7 +121,9 @@ def test_the_complete_example_uses_no_default() -> None:
             assert value != node["default"], path
 
 
-@pytest.mark.parametrize("name", ["minimal", "complete", "claim", "autoscaled", "sharing"])
+@pytest.mark.parametrize(
+    "name", ["minimal", "complete", "claim", "autoscaled", "sharing", "environments"]
+)
 def test_valid_examples_parse(name: str) -> None:
     Spec.model_validate(yaml.safe_load((EXAMPLES / f"{name}.yaml").read_text())["spec"])
 

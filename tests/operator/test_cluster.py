@@ -6,9 +6,9 @@ import inspect
 from typing import Any
 
 import pytest
+from chiasm_operator.api import Api
 from chiasm_operator.cluster import Cluster
 from chiasm_operator.leadership.fence import Deposed, Fence
-from kubernetes_asyncio import client
 
 SEEN = {
     "kind": "ConfigMap",
@@ -19,6 +19,7 @@ WRITES: dict[str, tuple[Any, ...]] = {
     "apply": (SEEN,),
     "delete": ("ConfigMap", "n", "m"),
     "write_status": (SEEN, {}),
+    "create_once": (SEEN,),
     "post_event": ("n", {}),
 }
 
@@ -27,13 +28,13 @@ WRITES: dict[str, tuple[Any, ...]] = {
 async def test_only_a_leader_writes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     fence = Fence(lambda: now[0])
-    cluster = Cluster(client.ApiClient(), fence)
+    cluster = Cluster(Api(), fence)
     cluster.index.put("ConfigMap", SEEN)
 
     async def sent(*_: Any, **__: Any) -> None:
         raise AssertionError("it was sent")
 
-    monkeypatch.setattr(client.ApiClient, "call_api", sent)
+    monkeypatch.setattr(Api, "call_api", sent)
     write = getattr(cluster, name)
     with pytest.raises(Deposed):
         await write(*WRITES[name])

@@ -9,14 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from chiasm_operator.api import Refused
+from chiasm_operator.api import Api, Refused
 from chiasm_operator.cluster import RESOURCE, Cluster
 from chiasm_operator.leadership.fence import Fence
 from chiasm_operator.leadership.keeper import LeaseKeeper
 from chiasm_operator.passes import Rest
 from chiasm_operator.runtime import Runtime
 from chiasm_operator.supervisor import Supervisor, Tempo
-from kubernetes_asyncio import client
 
 
 @dataclass
@@ -40,7 +39,7 @@ class SlowCluster(Cluster):
     """Finds what the index holds already, and takes as long for it as it is made to."""
 
     def __init__(self, fence: Fence) -> None:
-        super().__init__(client.ApiClient(), fence)
+        super().__init__(Api(), fence)
         self.may_list = asyncio.Event()
         self.refusals: list[Exception] = []
 
@@ -97,7 +96,7 @@ async def world() -> AsyncIterator[World]:
 
     async def closed() -> None: ...
 
-    runtime = Runtime(supervisor, keeper, None, closed)
+    runtime = Runtime(supervisor, keeper, None, closed, ("127.0.0.1", 0))
     yield World(runtime, store, fence, passes)
     passes.hold.set()
     await runtime.stop()

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 from chiasm_contract import names
-from chiasm_operator.cluster import KNOWN_KINDS, Cluster
+from chiasm_operator.api import Api
+from chiasm_operator.cluster import KNOWN_KINDS, POD, RESOURCE, Cluster, Kind
 from chiasm_operator.leadership.fence import Fence
 from kubernetes_asyncio import client
 
@@ -71,7 +72,7 @@ async def cluster(server: ApiServer) -> AsyncIterator[Cluster]:
     fence = Fence(lambda: 0.0)
     fence.open(epoch=1, until=1.0)
     host = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    cluster = Cluster(client.ApiClient(client.Configuration(host=host)), fence)
+    cluster = Cluster(Api(configuration=client.Configuration(host=host)), fence)
     yield cluster
     await cluster.close()
     await runner.cleanup()
@@ -85,6 +86,42 @@ async def test_what_is_gone_is_found_out(server: ApiServer, cluster: Cluster) ->
     await cluster.apply(MINE)
     (child,) = await cluster.children("n", "reader")
     assert child["metadata"]["uid"] == "again"
+
+
+async def written(request: web.Request) -> web.Response:
+    """A server that keeps what it is told, and says so."""
+    told = await request.json()
+    metadata = {"namespace": "n", "name": "reader", "uid": "u", **told.get("metadata", {})}
+    return web.json_response({**told, "metadata": {**metadata, "resourceVersion": "2"}})
+
+
+@pytest.mark.parametrize("kind", [RESOURCE, POD], ids=["status", "annotation of a pod"])
+async def test_an_own_write_is_seen_before_any_watch_tells_of_it(kind: Kind) -> None:
+    """A handler that did not see its own write did it again (kopf #729)."""
+    application = web.Application()
+    application.router.add_patch("/{path:.*}", written)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    fence = Fence(lambda: 0.0)
+    fence.open(epoch=1, until=1.0)
+    host = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    cluster = Cluster(Api(configuration=client.Configuration(host=host)), fence)
+    before = {"namespace": "n", "name": "reader", "uid": "u", "resourceVersion": "1"}
+    cluster.told(kind, "ADDED", {"metadata": before})
+    if kind is RESOURCE:
+        assert await cluster.write_status({"metadata": before}, {"phase": "Healthy"})
+    else:
+        await cluster.annotate_pod("n", "reader", "a", "b")
+    known = cluster.index.get(kind.kind, "n", "reader")
+    assert known is not None
+    assert known["metadata"]["resourceVersion"] == "2"
+    if kind is RESOURCE:
+        assert known["status"] == {"phase": "Healthy"}
+    else:
+        assert known["metadata"]["annotations"] == {"a": "b"}
+    await cluster.close()
+    await runner.cleanup()
 
 
 async def test_who_loses_a_child_hears_of_it_as_well(cluster: Cluster) -> None:

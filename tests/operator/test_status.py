@@ -92,6 +92,19 @@ def test_the_same_look_gives_the_same_status(healthy: tuple[Target, Observed]) -
     assert second.events == ()
 
 
+def test_the_generation_is_the_resources_own(healthy: tuple[Target, Observed]) -> None:
+    """Of a child it says whether the child was looked at (kserve #6081)."""
+    target, observed = healthy
+    for number, child in enumerate(observed.children):
+        child["metadata"]["generation"] = 20 + number
+        if "status" in child:
+            child["status"]["observedGeneration"] = 20 + number
+    done = outcome(replace(target, resource=replace(target.resource, generation=7)), observed)
+    assert done.status["observedGeneration"] == 7
+    assert {item["observedGeneration"] for item in done.status["conditions"]} == {7}
+    assert conditions(done)["Ready"] == "True AllReplicasReady"
+
+
 def test_a_new_resource_is_progressing(make_target: MakeTarget) -> None:
     done = outcome(make_target(), Observed())
     found = conditions(done)

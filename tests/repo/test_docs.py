@@ -1,4 +1,4 @@
-"""Docs name only things that exist: paths, make targets, package modules."""
+"""Docs name only things that exist: paths, tests, make targets, package modules."""
 
 from __future__ import annotations
 
@@ -36,6 +36,55 @@ def test_paths_exist(doc: Path) -> None:
         span for span in spans(doc) if names_a_path(span) and not (ROOT / span.rstrip("/")).exists()
     ]
     assert not missing, f"{doc.name} names paths that do not exist: {missing}"
+
+
+def missing_tests(spans: list[str]) -> list[str]:
+    """Of `path::name`, those that are no function of a test module; a name has no brackets."""
+    missing = []
+    for span in spans:
+        path, separator, name = span.partition("::")
+        if not separator or not path.startswith("tests/"):
+            continue
+        module = ROOT / path
+        defined = (
+            re.search(rf"^(async )?def {re.escape(name)}\(", module.read_text(), re.MULTILINE)
+            if name.startswith("test_") and module.is_file()
+            else None
+        )
+        if defined is None:
+            missing.append(span)
+    return missing
+
+
+@pytest.mark.parametrize("doc", DOCS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_tests_exist(doc: Path) -> None:
+    missing = missing_tests(spans(doc))
+    assert not missing, f"{doc.name} names tests that do not exist: {missing}"
+
+
+def test_a_test_that_does_not_exist_is_noticed() -> None:
+    here = "tests/repo/test_docs.py"
+    assert missing_tests([f"{here}::test_tests_exist", "std::move", "tests/repo"]) == []
+    wrong = [
+        f"{here}::test_tests_exis",
+        f"{here}::test_tests_exist[a]",
+        f"{here}::missing_tests",
+        "tests/repo/test_doc.py::test_tests_exist",
+        "tests/repo::test_tests_exist",
+    ]
+    assert missing_tests(wrong) == wrong
+
+
+def test_every_known_fault_has_a_test_or_a_reason() -> None:
+    rows = [
+        line.strip("|").split(" | ")
+        for line in (ROOT / "docs" / "known-faults.md").read_text().splitlines()
+        if line.startswith("| `")
+    ]
+    assert len(rows) >= 100
+    for row in rows:
+        assert len(row) == 3, row
+        assert re.match(r" ?(`tests/[^`]+::|Cannot occur: |Not yet built\b)", row[2]), row
 
 
 @pytest.mark.parametrize("doc", DOCS, ids=lambda path: str(path.relative_to(ROOT)))

@@ -4,10 +4,15 @@ Kubernetes wants a *structural* schema: no $ref, no additionalProperties beside 
 null. Objects whose fields all have defaults get them as a default of their own, so that the stored
 resource shows what is in force (`{}` would do, but CEL rules are checked on defaults too); those
 that are off when absent (`| None = None`) get none.
+
+Nothing within a list has one. Tools that apply manifests compare a list as a whole: what the API
+server filled in would be a difference that no sync ends. Descriptions tell such defaults instead,
+and the models apply them when a spec is read.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -61,8 +66,18 @@ def structural(node: Mapping[str, Any], definitions: Mapping[str, Any]) -> Schem
     elif extra is True:
         schema["x-kubernetes-preserve-unknown-fields"] = True
     if "items" in schema:
-        schema["items"] = structural(schema["items"], definitions)
-        schema["items"].pop("default", None)
+        schema["items"] = _said(structural(schema["items"], definitions))
+    return schema
+
+
+def _said(schema: Schema) -> Schema:
+    """`schema` with each default in words instead."""
+    default = schema.pop("default", None)
+    if default and "properties" not in schema:
+        words = default if isinstance(default, str) else json.dumps(default)
+        schema["description"] = f"{schema['description']} Absent means {words}."
+    for child in schema.get("properties", {}).values():
+        _said(child)
     return schema
 
 

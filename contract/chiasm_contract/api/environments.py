@@ -82,7 +82,7 @@ class SourceKey(ApiModel):
     model_config = ConfigDict(
         json_schema_extra=rules(
             rule(
-                "!has(self.env) || self.onChange != 'reload'",
+                "!has(self.env) || (has(self.onChange) && self.onChange != 'reload')",
                 "must be restart or ignore where env is set: a process cannot be given another "
                 "environment",
                 field=".onChange",
@@ -109,7 +109,8 @@ class Source(ApiModel):
         json_schema_extra=rules(
             rule(f"{_ONE_SOURCE} == 1", f"set exactly one of {_TAKES}"),
             rule(
-                "has(self.configMap) || has(self.secret) || !self.keys.exists(k, has(k.env))",
+                "has(self.configMap) || has(self.secret) || !has(self.keys) "
+                "|| !self.keys.exists(k, has(k.env))",
                 "env is allowed only in a configMap or secret: other values become no variable",
                 field=".keys",
             ),
@@ -165,7 +166,7 @@ class Vault(ApiModel):
                 field=".caConfigMap",
             ),
             rule(
-                "!has(self.agentImage) || self.delivery == 'agent'",
+                "!has(self.agentImage) || (has(self.delivery) && self.delivery == 'agent')",
                 "is allowed only with delivery: agent",
                 field=".agentImage",
             ),
@@ -209,7 +210,8 @@ class Environment(ApiModel):
     model_config = ConfigDict(
         json_schema_extra=rules(
             rule(
-                "has(self.vault) || self.sources.all(s, has(s.configMap) || has(s.secret))",
+                "has(self.vault) || !has(self.sources) "
+                "|| self.sources.all(s, has(s.configMap) || has(s.secret))",
                 "must be set: a source names a secret of it",
                 field=".vault",
             ),

@@ -49,7 +49,8 @@ class TopologySpread(ApiModel):
     model_config = ConfigDict(
         json_schema_extra=rules(
             rule(
-                "!has(self.minDomains) || self.whenUnsatisfiable == 'DoNotSchedule'",
+                "!has(self.minDomains) || (has(self.whenUnsatisfiable) "
+                "&& self.whenUnsatisfiable == 'DoNotSchedule')",
                 "is allowed only when whenUnsatisfiable is DoNotSchedule",
                 field=".minDomains",
             )

@@ -17,6 +17,7 @@ from aiohttp import web
 
 from chiasm_operator.admission.certificates import Keys
 from chiasm_operator.admission.envelope import NotAReview, answer
+from chiasm_operator.port import Port
 
 logger = logging.getLogger(__name__)
 
@@ -31,20 +32,21 @@ class WebhookServer:
     """Listens from the moment it has keys."""
 
     def __init__(self, host: str, port: int) -> None:
-        self._host = host
-        self._port = port
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._context.minimum_version = ssl.TLSVersion.TLSv1_2
-        self._runner: web.AppRunner | None = None
+        self._port = Port(
+            host,
+            port,
+            [web.post(PATH, _validate)],
+            tls=self._context,
+            max_body_bytes=MAX_BODY_BYTES,
+        )
         self._shown: tuple[bytes, bytes] | None = None
 
     @property
     def port(self) -> int | None:
         """The port it listens on; None before it has keys."""
-        if self._runner is None or not self._runner.addresses:
-            return None
-        port: int = self._runner.addresses[0][1]
-        return port
+        return self._port.number
 
     async def show(self, keys: Keys) -> None:
         """Show the certificate of `keys` to whoever connects from now on.
@@ -56,23 +58,12 @@ class WebhookServer:
             _load(self._context, *pair)
             self._shown = pair
             logger.info("the webhook shows a new certificate")
-        if self._runner is None:
-            application = web.Application(client_max_size=MAX_BODY_BYTES)
-            application.router.add_post(PATH, _validate)
-            runner = web.AppRunner(application, access_log=None, shutdown_timeout=5)
-            await runner.setup()
-            site = web.TCPSite(runner, self._host, self._port, ssl_context=self._context)
-            try:
-                await site.start()
-            except OSError:
-                await runner.cleanup()
-                raise
-            self._runner = runner
+        if self.port is None:
+            await self._port.open()
 
     async def close(self) -> None:
         """Stop listening; requests under way are answered."""
-        if self._runner is not None:
-            await self._runner.cleanup()
+        await self._port.close()
 
 
 async def _validate(request: web.Request) -> web.Response:

@@ -12,6 +12,7 @@ from chiasm_contract.api import identity_fields
 from chiasm_contract.api.v1alpha1 import Spec
 from chiasm_contract.fingerprint import Value
 
+from chiasm_operator.render.configuration.faults import elsewhere, faults
 from chiasm_operator.resource import InvalidSpec, Manifest, parse_spec
 
 _KEY = re.compile(
@@ -31,7 +32,10 @@ PathAndMessage = tuple[str, str]
 def spec_faults(spec: Manifest) -> Iterator[PathAndMessage]:
     """Path and sentence of each fault."""
     try:
-        yield from _contradictions(parse_spec(spec))
+        parsed = parse_spec(spec)
+        yield from _contradictions(parsed)
+        yield from faults(parsed)
+        yield from elsewhere(parsed)
     except InvalidSpec as invalid:
         # The CRD in the cluster allows what this operator does not know: it is of another version.
         for path, message in invalid.faults:

@@ -21,6 +21,11 @@ class Webhook:
         self._upkeep = KeyUpkeep(objects, server, now)
         self._task: asyncio.Task[None] | None = None
 
+    @property
+    def listens(self) -> bool:
+        """Whether a review would be answered."""
+        return self._server.port is not None
+
     def start(self) -> None:
         """Begin; the server answers once the keys are there."""
         self._task = asyncio.create_task(self._upkeep.keep(), name="webhook keys")

@@ -23,7 +23,7 @@ from chiasm_operator.reconcile.ownership import Owner, owner
 from chiasm_operator.reconcile.problems import Problem
 from chiasm_operator.reconcile.records import kept, restarts, specs, too_old
 from chiasm_operator.reconcile.rollout import Decision
-from chiasm_operator.render import Record, Target, route, service, traffic
+from chiasm_operator.render import Record, Target, delivery, route, service, traffic
 from chiasm_operator.render.autoscaler import HPA, SCALED_OBJECT
 from chiasm_operator.resource import Manifest
 
@@ -96,7 +96,7 @@ def _prunable(live: Manifest, target: Target, observed: Observed, decision: Deci
     """What there may be too much of: the budget of a single pod, an autoscaler, a route or the
     Service of peers that is no longer asked for, and everything of a revision that no longer
     stands. Its record stays for a while: it is the history."""
-    kind, revision = live["kind"], revision_of(live)
+    (kind, _), revision = key_of(live), revision_of(live)
     if kind in {"PodDisruptionBudget", HPA, SCALED_OBJECT, route.ROUTE}:
         return True
     if revision is None:
@@ -110,7 +110,7 @@ def _prunable(live: Manifest, target: Target, observed: Observed, decision: Deci
         return ready >= target.spec.replicas
     in_use = {revision_of(pod) for pod in observed.pods if is_active(pod)}
     gone = revision not in standing and revision not in in_use
-    return bool(gone and kind in {"Deployment", "ConfigMap", "Service"})
+    return bool(gone and kind in {"Deployment", "ConfigMap", "Service", *delivery.KINDS})
 
 
 def plan(

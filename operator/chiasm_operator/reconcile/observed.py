@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from chiasm_contract import names
 from chiasm_contract.messages import PodState
 
-from chiasm_operator.resource import Manifest
+from chiasm_operator.resource import Manifest, kind_of
 
 ChildKey = tuple[str, str]
 
 
 def key_of(manifest: Manifest) -> ChildKey:
     """(kind, name): unique among a resource's children."""
-    return manifest["kind"], manifest["metadata"]["name"]
+    return kind_of(manifest), manifest["metadata"]["name"]
 
 
 @dataclass(frozen=True)

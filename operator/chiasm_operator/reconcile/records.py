@@ -45,7 +45,7 @@ def kept(target: Target, fresh: Record, observed: Observed) -> Mapping[str, Kept
             if revision == target.revision:
                 record = Record(
                     revision, fresh.spec, fresh.images, record.template,
-                    record.files or fresh.files,
+                    record.files or fresh.files, fresh.objects,
                 )  # fmt: skip
             found[revision] = Kept(record, 0)
     highest = max((item.number for item in found.values()), default=0)

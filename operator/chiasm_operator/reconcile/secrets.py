@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from chiasm_contract import names
 from chiasm_contract.conditions import Reason
 
 from chiasm_operator.reconcile.observed import volume_of
@@ -44,8 +45,12 @@ def missing(target: Target, text: str) -> Iterator[Problem]:
 
 def tenants(pod: Manifest) -> str:
     """Where the keys come from that a sidecar cannot use."""
-    keys, server_key = (
-        volume_of(pod, name).get("secret", {}).get("secretName", "?")
+    environment = pod["metadata"].get("labels", {}).get(names.LABEL_ENVIRONMENT)
+    mounted = (
+        volume_of(pod, name).get("secret", {}).get("secretName")
         for name in (KEYS_VOLUME, SERVER_KEY_VOLUME)
     )
-    return f"spec.tenants.keysSecret: {keys!r}, serverKeySecret: {server_key!r}"
+    keys, server_key = (
+        repr(name) if name else f"a source of environment {environment!r}" for name in mounted
+    )
+    return f"spec.tenants.keysSecret: {keys}, serverKeySecret: {server_key}"

@@ -13,6 +13,7 @@ from chiasm_contract.api.v1alpha1 import Spec
 from chiasm_operator.render import (
     autoscaler,
     configmap,
+    delivery,
     deployment,
     disruption_budget,
     network_policy,
@@ -23,6 +24,7 @@ from chiasm_operator.render import (
     service_account,
     traffic,
 )
+from chiasm_operator.render.configuration import pod as configured
 from chiasm_operator.render.pod import SecretUse, tenants, tiers
 from chiasm_operator.render.revision import Record
 from chiasm_operator.render.target import Target
@@ -74,6 +76,7 @@ def of_revision(
     return (
         revision.render(target, record, number),
         configmap.render(target, record.revision, record.files),
+        *delivery.render(target, record.revision, record.objects),
         service.render_revision(target, record.revision),
         deployment.render(target, record, replicas, restarts or {}),
     )
@@ -97,4 +100,8 @@ def children(target: Target) -> tuple[Manifest, ...]:
 
 def secret_uses(target: Target) -> tuple[SecretUse, ...]:
     """Every Secret that a pod mounts."""
-    return tenants.secret_uses(target) + tiers.secret_uses(target)
+    return (
+        *tenants.secret_uses(target),
+        *tiers.secret_uses(target),
+        *configured.secret_uses(target),
+    )

@@ -1,4 +1,4 @@
-"""The ConfigMap of one revision: `worker.json` and `sidecar.json`."""
+"""The ConfigMap of one revision: `worker.json`, `sidecar.json`, and an agent's own file."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from chiasm_contract.api import identity_fields
 from chiasm_contract.builtin_models import builtin_identity
 from chiasm_contract.config import EngineLimits, SidecarConfig, VisionConfig, WorkerConfig
 from chiasm_contract.fingerprint import Value
-from chiasm_contract.tiers import BlockService, BlockTiers, DiskTier, PeerTier, ValkeyTier
+from chiasm_contract.tiers import BlockService, BlockTiers, DiskTier, PeerTier
 from pydantic import BaseModel, ValidationError
 
 from chiasm_operator.render import service
-from chiasm_operator.render.pod import tenants
+from chiasm_operator.render.configuration import agent
+from chiasm_operator.render.configuration.resolved import configuration
+from chiasm_operator.render.pod import tenants, tiers
 from chiasm_operator.render.target import Target
 from chiasm_operator.resource import InvalidSpec
 
@@ -96,7 +98,7 @@ def block_tiers(target: Target) -> BlockTiers | None:
     asked = target.spec.tiers
     if asked is None:
         return None
-    disk, valkey = asked.disk, asked.valkey
+    disk = asked.disk
     return BlockTiers(
         staging_bytes=quantity.to_bytes(asked.staging_bytes),
         host_bytes=quantity.to_bytes(asked.host.max_bytes) if asked.host else 0,
@@ -108,23 +110,10 @@ def block_tiers(target: Target) -> BlockTiers | None:
         else PeerTier(
             hosts=(service.peers_host(target),),
             transport=asked.peers.transport,
-            secret_path=Path(names.PEERS_KEY_FILE),
+            secret_path=tiers.path(asked.peers.secret, names.PEERS_KEY_FILE),
             timeout_seconds=asked.peers.timeout_milliseconds / 1000,
         ),
-        valkey=None
-        if valkey is None
-        else ValkeyTier(
-            host=valkey.host,
-            port=valkey.port,
-            tls=valkey.tls,
-            ca_path=Path(names.VALKEY_CA_FILE) if valkey.ca_secret else None,
-            username=valkey.username,
-            password_path=Path(names.VALKEY_PASSWORD_FILE) if valkey.password_secret else None,
-            key_prefix=valkey.key_prefix,
-            max_bytes=quantity.to_bytes(valkey.max_bytes),
-            ttl_seconds=valkey.ttl_seconds,
-            timeout_seconds=valkey.timeout_milliseconds / 1000,
-        ),
+        valkey=tiers.valkey(target),
         namespace_share=asked.max_namespace_percent / 100,
         retired_path=Path(names.RETIRED_DIR) / names.RETIRED_KEY,
     )
@@ -151,6 +140,7 @@ def sidecar_config(target: Target) -> SidecarConfig:
         traffic_file=Path(names.TRAFFIC_FILE),
         tiers=block_tiers(target),
         tenants=tenants.config(target),
+        configuration=configuration(target),
     )
 
 
@@ -159,7 +149,7 @@ def _file(config: BaseModel) -> str:
 
 
 def files(target: Target) -> dict[str, str]:
-    """Both files of a revision that is new.
+    """The files of a revision that is new.
 
     Raises: InvalidSpec when the spec holds a value that no part would accept.
     """
@@ -167,6 +157,7 @@ def files(target: Target) -> dict[str, str]:
         return {
             names.WORKER_CONFIG_KEY: _file(worker_config(target)),
             names.SIDECAR_CONFIG_KEY: _file(sidecar_config(target)),
+            **agent.files(target),
         }
     except ValidationError as error:
         first = error.errors()[0]

@@ -1,5 +1,6 @@
 """The NetworkPolicy: in through the two ports, out to nowhere but sidecars of the same resource,
-which answer for another revision, and a Valkey that holds blocks; and to DNS for their names.
+which answer for another revision, a Valkey that holds blocks, and a server that pods themselves ask
+for secrets; and to DNS for their names.
 
 With peers, pods of the resource reach each other's port for them, and nobody else does. NIXL has a
 second one, which asks nobody who he is, and behind which lies all memory of the sidecar.
@@ -14,12 +15,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
 from chiasm_contract import names
 from chiasm_contract.api.v1alpha1 import Spec
 
 from chiasm_operator.render import service
 from chiasm_operator.render.target import Target
+
+_ASKED_BY_PODS = {"direct", "agent", "injector"}
 
 
 def render(target: Target, specs: Sequence[Spec]) -> dict[str, Any]:
@@ -43,15 +47,29 @@ def _ports() -> list[dict[str, Any]]:
 
 
 def _egress(target: Target, specs: Sequence[Spec]) -> list[dict[str, Any]]:
-    """To pods of the same resource, to each Valkey's port wherever its name leads, and to DNS."""
+    """To pods of the same resource, to the port of each Valkey and of each server of secrets
+    wherever their names lead, and to DNS."""
     dns = [{"port": 53, "protocol": protocol} for protocol in ("UDP", "TCP")]
     tiers = [spec.tiers for spec in specs if spec.tiers is not None]
-    ports = sorted({each.valkey.port for each in tiers if each.valkey is not None})
+    valkeys = {each.valkey.port for each in tiers if each.valkey is not None}
+    ports = sorted(valkeys.union(*map(_secret_ports, specs)))
     return [
         {"ports": [*({"port": port, "protocol": "TCP"} for port in ports), *dns]},
         {"to": [{"podSelector": {"matchLabels": target.selector}}], "ports": _ports()},
         *_between_peers(target, specs, "to"),
     ]
+
+
+def _secret_ports(spec: Spec) -> set[int]:
+    """Of the server that a process in the pod asks; other deliveries ask it from elsewhere."""
+    environment = spec.config.chosen
+    vault = environment.vault if environment is not None else None
+    if environment is None or vault is None or vault.delivery not in _ASKED_BY_PODS:
+        return set()
+    if not any(source.in_vault for source in environment.sources):
+        return set()
+    url = urlsplit(vault.address)
+    return {url.port or (443 if url.scheme == "https" else 80)}
 
 
 def _between_peers(target: Target, specs: Sequence[Spec], direction: str) -> list[dict[str, Any]]:

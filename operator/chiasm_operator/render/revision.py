@@ -10,28 +10,35 @@ Must not know: which revision is stable.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from chiasm_contract import names
 
-from chiasm_operator.render import configmap, pod
-from chiasm_operator.render.target import NOT_SERVING, Target
-from chiasm_operator.resource import Manifest
+from chiasm_operator.render import configmap, delivery, pod
+from chiasm_operator.render.configuration.faults import faults
+from chiasm_operator.render.target import NOT_OF_A_REVISION, NOT_SERVING, Target
+from chiasm_operator.resource import InvalidSpec, Manifest
 
 RECORD_VERSION = 1
 
 
 @dataclass(frozen=True)
 class Record:
-    """One revision. `spec` holds what makes it, fields at their defaults left out."""
+    """One revision.
+
+    Attributes:
+        spec: what makes it, fields at their defaults left out.
+        objects: of other projects that deliver its sources, without their metadata.
+    """
 
     revision: str
     spec: Mapping[str, Any]
     images: Mapping[str, str]
     template: Manifest
     files: Mapping[str, str]
+    objects: Sequence[Mapping[str, Any]] = ()
 
 
 def record_of(target: Target) -> Record:
@@ -39,16 +46,32 @@ def record_of(target: Target) -> Record:
 
     Raises: InvalidSpec when the spec holds a value that no part would accept.
     """
-    # As it was written: a quantity of one spelling for all would be none that the API takes.
+    for path, message in faults(target.spec):
+        raise InvalidSpec(f"{path}: {message}")
     return Record(
         revision=target.revision,
-        spec=target.spec.model_dump(
-            mode="json", by_alias=True, exclude=NOT_SERVING, exclude_defaults=True
-        ),
-        images={"worker": target.images.worker, "sidecar": target.sidecar_image},
+        spec=_kept_spec(target),
+        images={"worker": target.worker_image, "sidecar": target.sidecar_image},
         template=pod.render(target),
         files=configmap.files(target),
-    )  # fmt: skip
+        objects=delivery.made(target),
+    )
+
+
+def _kept_spec(target: Target) -> dict[str, Any]:
+    """As it was written: a quantity of one spelling for all would be none that the API takes."""
+    kept = target.spec.model_dump(
+        mode="json", by_alias=True, exclude=NOT_SERVING, exclude_defaults=True
+    )
+    chosen = target.environment
+    if chosen is not None:
+        alone = chosen.model_dump(
+            mode="json", by_alias=True, exclude=NOT_OF_A_REVISION, exclude_defaults=True
+        )
+        kept["config"] = {
+            **kept.get("config", {}), "environment": chosen.name, "environments": [alone],
+        }  # fmt: skip
+    return kept
 
 
 def parse(live: Manifest) -> Record | None:
@@ -58,7 +81,10 @@ def parse(live: Manifest) -> Record | None:
     if data.get("version") != RECORD_VERSION or not revision:
         return None
     try:
-        return Record(revision, data["spec"], data["images"], data["template"], data["files"])
+        return Record(
+            revision, data["spec"], data["images"], data["template"], data["files"],
+            data.get("objects", ()),
+        )  # fmt: skip
     except KeyError:
         return None
 
@@ -95,5 +121,6 @@ def render(target: Target, record: Record, number: int) -> dict[str, Any]:
             "images": dict(record.images),
             "template": dict(record.template),
             "files": dict(record.files),
+            **({"objects": [dict(each) for each in record.objects]} if record.objects else {}),
         },
     }

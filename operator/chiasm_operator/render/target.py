@@ -4,7 +4,8 @@ The revision names what is served. It changes exactly when pods must change: it 
 without what decides how many pods there are, how they are replaced and what running pods are told
 (retired namespaces), fields at their defaults left out, so that a newer operator with more fields
 restarts nothing, and what is known of a built-in model, so that other weights under the same name
-never meet pods of the old ones.
+never meet pods of the old ones. Of the environments only the chosen one is in it, without its
+weight; its images are in it as those of the pods.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 from chiasm_contract import names
+from chiasm_contract.api.environments import Environment
 from chiasm_contract.api.fields import CANONICAL
 from chiasm_contract.api.rollout import BESIDE_REVISIONS, TOLD_TO_PODS, Rollout
 from chiasm_contract.api.v1alpha1 import Spec
@@ -31,7 +33,10 @@ NOT_SERVING: Any = {
     **dict.fromkeys(BESIDE_REVISIONS, True),
     "tiers": {"retired_namespaces"},
     "rollout": set(Rollout.model_fields) - TOLD_TO_PODS,
+    # The chosen one is put back, without what is only of its way through a rollout.
+    "config": {"environment", "environments"},
 }
+NOT_OF_A_REVISION = {"weight"}
 
 
 def revision(spec: Spec, images: Images) -> str:
@@ -39,7 +44,18 @@ def revision(spec: Spec, images: Images) -> str:
     serving = spec.model_dump(exclude=NOT_SERVING, exclude_defaults=True, context=CANONICAL)
     # A section of which only left-out fields were set is a section at its defaults.
     serving = {name: section for name, section in serving.items() if section != {}}
-    content = {"spec": serving, "worker": images.worker, "sidecar": sidecar_image(spec, images)}
+    content: dict[str, Any] = {
+        "spec": serving,
+        "worker": worker_image(spec, images),
+        "sidecar": sidecar_image(spec, images),
+    }
+    chosen = spec.config.chosen
+    if chosen is not None:
+        content["environment"] = chosen.model_dump(
+            exclude={*NOT_OF_A_REVISION, "images"}, exclude_defaults=True, context=CANONICAL
+        )
+    if runs_agent(spec):
+        content["agent"] = agent_image(spec, images)
     known = _known_identity(spec)
     if known:
         content["builtin"] = dict(known)
@@ -62,9 +78,37 @@ def has_nixl(spec: Spec) -> bool:
     )
 
 
+def worker_image(spec: Spec, images: Images) -> str:
+    """The environment's, else the chart's."""
+    return _of_environment(spec, "worker") or images.worker
+
+
 def sidecar_image(spec: Spec, images: Images) -> str:
-    """The one with NIXL only for those who use it: it is much larger."""
-    return images.sidecar_peers if has_nixl(spec) else images.sidecar
+    """The environment's, else the chart's: the one with NIXL only for those who use it, for it is
+    much larger."""
+    charts = images.sidecar_peers if has_nixl(spec) else images.sidecar
+    return _of_environment(spec, "sidecar") or charts
+
+
+def agent_image(spec: Spec, images: Images) -> str:
+    """That of a server's agent, where pods have one: the environment's, else the chart's."""
+    chosen = spec.config.chosen
+    own = chosen.vault.agent_image if chosen is not None and chosen.vault is not None else None
+    return own or images.agent
+
+
+def runs_agent(spec: Spec) -> bool:
+    """Whether the operator puts a server's agent into pods."""
+    chosen = spec.config.chosen
+    if chosen is None or chosen.vault is None or chosen.vault.delivery != "agent":
+        return False
+    return any(source.in_vault for source in chosen.sources)
+
+
+def _of_environment(spec: Spec, container: Literal["worker", "sidecar"]) -> str | None:
+    chosen = spec.config.chosen
+    image: str | None = getattr(chosen.images, container) if chosen is not None else None
+    return image
 
 
 def _known_identity(spec: Spec) -> Mapping[str, Value]:
@@ -103,9 +147,24 @@ class Target:
         return f"{self.name}-traffic"
 
     @property
+    def environment(self) -> Environment | None:
+        """The environment that the spec is in."""
+        return self.spec.config.chosen
+
+    @property
+    def worker_image(self) -> str:
+        """See `worker_image`."""
+        return worker_image(self.spec, self.images)
+
+    @property
     def sidecar_image(self) -> str:
         """See `sidecar_image`."""
         return sidecar_image(self.spec, self.images)
+
+    @property
+    def agent_image(self) -> str:
+        """See `agent_image`."""
+        return agent_image(self.spec, self.images)
 
     @property
     def model_id(self) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from chiasm_contract.clients import DEFAULTS, ClientSettings
 from chiasm_contract.config import SidecarConfig
 from chiasm_contract.configuration import Approvals, ConfigReport, ConfigSource, Configuration, Use
 
@@ -38,11 +39,16 @@ class Desk:
     """Keeps the sources while the block runs; without a configuration there are none."""
 
     def __init__(
-        self, config: SidecarConfig, pod: str, metrics: Metrics, pace: Pace | None = None
+        self,
+        config: SidecarConfig,
+        pod: str,
+        metrics: Metrics,
+        clients: ClientSettings = DEFAULTS,
+        pace: Pace | None = None,
     ) -> None:
         """Raises: OSError when the folder of what is in use cannot be made."""
         self._configuration = config.configuration or Configuration(environment="")
-        self._pace = pace or Pace()
+        self._pace = pace or Pace.of(clients)
         self._keepers: list[Keeper] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._server: VaultServer | None = None

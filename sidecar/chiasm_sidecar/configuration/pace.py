@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from chiasm_contract.clients import ClientSettings
+
 
 @dataclass(frozen=True)
 class Pace:
@@ -30,3 +32,12 @@ class Pace:
     start: float = 5.0
     reload: float = 20.0
     end: float = 10.0
+
+    @classmethod
+    def of(cls, clients: ClientSettings) -> Pace:
+        """As the settings say how the server is asked."""
+        return cls(
+            server_timeout=clients.vault_timeout_seconds,
+            backoff_first=clients.vault_backoff_first_seconds,
+            backoff_max=clients.vault_backoff_max_seconds,
+        )

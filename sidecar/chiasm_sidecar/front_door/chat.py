@@ -180,16 +180,16 @@ class ChatEndpoint:
         pending = _Pending(
             prepared, held, waiting, {**headers, "x-request-id": exchange.request_id}
         )
-        started = exchange.started
+        started, doubted = exchange.started, None
         for place in route.places:
-            given = self._division.begin(route, place, prepared.modality, started)
+            given = self._division.begin(route, place, prepared.modality, started, doubted)
             exchange.given = given
             try:
                 await self._answer_at(exchange, given, pending)
-            except NotAnswered:
+            except NotAnswered as error:
                 if place is route.places[-1] or exchange.response_started:
                     raise
-                self._division.reroute(given)
+                doubted = self._division.reroute(given, error)
                 exchange.given, started = None, time.perf_counter()
             else:
                 return
@@ -217,8 +217,8 @@ class ChatEndpoint:
             prepared.body = b""
             await self._generate(exchange, prepared, pending.held, pending.waiting)
             return
-        is_last = place is given.route.places[-1]
-        async with self._division.handover.ask(place, prepared.body, headers, is_last) as response:
+        asking = self._division.handover.ask(place, prepared.body, headers, given.taken)
+        async with asking as response:
             reader = StreamReader(given.observed, given.keeps_text)
             await relay(exchange, response, pending.waiting, reader, pending.let_go)
 

@@ -31,6 +31,7 @@ class Tally:
     output_tokens_squared: int = 0
     shadowed: int = 0
     shadow_errors: int = 0
+    shadow_late: int = 0
     agreed: int = 0
     first_token: list[int] = field(default_factory=lambda: [0] * (len(LATENCY_BOUNDS) + 1))
     inter_token: list[int] = field(default_factory=lambda: [0] * (len(LATENCY_BOUNDS) + 1))
@@ -112,6 +113,11 @@ class Attempt:
     def reroute(self) -> None:
         """Not answered here; another revision is asked instead."""
         self._end()
+        self._tally.errors += 1
+        self._tally.rerouted += 1
+
+    def contradict(self) -> None:
+        """It was refused, and another revision then answered the same request."""
         self._tally.errors += 1
         self._tally.rerouted += 1
 

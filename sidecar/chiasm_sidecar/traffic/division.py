@@ -13,8 +13,10 @@ import time
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from http import HTTPStatus
 from pathlib import Path
 
+from chiasm_contract.clients import DEFAULTS, ClientSettings
 from chiasm_contract.config import SidecarConfig
 from chiasm_contract.errors import Misdirected
 from chiasm_contract.names import REVISION_HEADER
@@ -25,7 +27,15 @@ from chiasm_sidecar.metrics import Metrics
 from chiasm_sidecar.traffic import plan as plans
 from chiasm_sidecar.traffic import source
 from chiasm_sidecar.traffic.counting import Attempt, Books
-from chiasm_sidecar.traffic.handover import Handover
+from chiasm_sidecar.traffic.handover import (
+    OF_CANARY,
+    OF_LAST,
+    OF_STABLE,
+    FoundFaulty,
+    Full,
+    Handover,
+    NotAnswered,
+)
 from chiasm_sidecar.traffic.observer import Observed
 from chiasm_sidecar.traffic.routing import Asked, Place, Route, Router
 from chiasm_sidecar.traffic.shadows import Shadow, Shadows, is_repeatable
@@ -47,6 +57,15 @@ class Given:
     attempt: Attempt
     observed: Observed = field(default_factory=Observed)
     shadow: Shadow | None = None
+    # Who has refused the request before: wrongly, if it is answered here.
+    doubted: Given | None = None
+
+    @property
+    def taken(self) -> tuple[int, ...]:
+        """Which answers of another sidecar the client gets as they are."""
+        if self.place is self.route.places[-1]:
+            return OF_LAST
+        return OF_CANARY if self.route.role(self.place.revision) == "canary" else OF_STABLE
 
     @property
     def conversation(self) -> str | None:
@@ -62,7 +81,13 @@ class Given:
 class Division:
     """Of the requests that reach this sidecar. Use as an async context manager."""
 
-    def __init__(self, config: SidecarConfig, member: str, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        config: SidecarConfig,
+        member: str,
+        metrics: Metrics,
+        clients: ClientSettings = DEFAULTS,
+    ) -> None:
         self._own = config.revision
         self._member = member
         self._path: Path | None = config.traffic_file
@@ -72,9 +97,9 @@ class Division:
         self._rejects_before = 0
         self.books = Books()
         self.router = Router(config.revision, member, self.books)
-        self.handover = Handover()
+        self.handover = Handover(clients)
         self.shadows = Shadows(self.handover, metrics, config.request_timeout_seconds)
-        self.sharing = Sharing(self.handover, metrics)
+        self.sharing = Sharing(self.handover, metrics, clients.peer_timeout_seconds)
         self._expose()
         self.refresh()
 
@@ -139,24 +164,50 @@ class Division:
         addresses = others(route.plan, self._member)
         self.sharing.tell(addresses, dict.fromkeys(keys, revision))
 
-    def begin(self, route: Route, place: Place, modality: str, started: float) -> Given:
+    def begin(
+        self, route: Route, place: Place, modality: str, started: float, doubted: Given | None
+    ) -> Given:
         """A request is given to `place`; whoever begins must `reroute` or `end`."""
-        if place is not route.places[0]:
-            keys = self.router.moved(route, place.revision, time.monotonic())
-            if keys:
-                self._tell(route, place.revision, keys)
-        return Given(route, place, self.books.begin(place.revision, modality, started))
+        given = Given(route, place, self.books.begin(place.revision, modality, started))
+        given.doubted = doubted
+        if place is not route.places[0] and doubted is None:
+            self._move(given)
+        return given
 
-    def reroute(self, given: Given) -> None:
-        """No answer there, and none seen by the client: the next place is asked."""
+    def reroute(self, given: Given, why: NotAnswered) -> Given | None:
+        """No answer there, and none seen by the client: the next place is asked. Returns who is
+        doubted there."""
+        if isinstance(why, FoundFaulty | Full):
+            given.attempt.end(HTTPStatus.BAD_REQUEST, None, None)  # of either: refused
+            if given.doubted is not None:
+                self._judge(given.doubted, None)
+            return given
         given.attempt.reroute()
         self._count(given, "rerouted")
+        return given.doubted
+
+    def _move(self, given: Given) -> None:
+        """Its conversation goes on where it is answered now."""
+        keys = self.router.moved(given.route, given.place.revision, time.monotonic())
+        if keys:
+            self._tell(given.route, given.place.revision, keys)
+
+    def _judge(self, doubted: Given, answered: Given | None) -> None:
+        """Whether others would have refused the request as well is known."""
+        if answered is None:
+            self._count(doubted, "refused")
+            return
+        doubted.attempt.contradict()
+        self._count(doubted, "rerouted")
+        self._move(answered)
 
     def end(self, given: Given, status: int) -> None:
         """The request ended there, for good, with `status` as the client saw it."""
         observed, shadow = given.observed, given.shadow
         outcome = given.attempt.end(status, observed.num_tokens, observed.timing)
         self._count(given, outcome)
+        if given.doubted is not None:
+            self._judge(given.doubted, given if outcome == "answered" else None)
         is_whole = outcome == "answered" and observed.whole
         if is_whole:
             answers = observed.answers()

@@ -8,13 +8,17 @@ side learns that nobody waits any more.
 
 from __future__ import annotations
 
+import asyncio
 import io
+import random
 import socket
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
+from itertools import islice
 
 import aiohttp
+from chiasm_contract.clients import DEFAULTS, ClientSettings
 from chiasm_contract.errors import Unavailable
 from chiasm_contract.names import REVISION_HEADER
 
@@ -25,8 +29,6 @@ PATH = "/v1/chat/completions"
 # Below the 75 s after which the other sidecar closes an idle connection, so that a request hardly
 # ever meets one that is just being closed.
 _KEEPALIVE_SECONDS = 30.0
-# A pod that has gone without a word answers no connection.
-_CONNECT_SECONDS = 2.0
 # A node that vanishes ends no connection. What is not acknowledged for so long, and what answers
 # no probe, is given up; an answer that merely takes its time acknowledges probes.
 _UNACKNOWLEDGED_MILLISECONDS = 10_000
@@ -37,10 +39,13 @@ _REQUESTS_OF_A_CONNECTION = 16
 _PASSED_HEADERS = (
     "authorization", "content-type", "accept", "user-agent", "traceparent", "tracestate", "baggage",
 )  # fmt: skip
-# What the client is told as it is: its own fault, which another revision would find, too.
-_CLIENTS_OWN = (200, 400, 413)
+_FAULTY = (400, 413)
+# What the client is told as it is: an answer, or of stable that the request is at fault. What only
+# a canary finds faulty is asked of stable, too.
+OF_CANARY = (200,)
+OF_STABLE = (*OF_CANARY, *_FAULTY)
 # These as well, where nobody else could do better.
-_FINAL = (*_CLIENTS_OWN, 401, 404, 429, 503)
+OF_LAST = (*OF_STABLE, 401, 404, 429, 503)
 
 
 class NotAnswered(Unavailable):
@@ -50,10 +55,22 @@ class NotAnswered(Unavailable):
         super().__init__(message, retry_after_seconds=_RETRY_AFTER_SECONDS)
 
 
+class FoundFaulty(NotAnswered):
+    """The other revision says that the request is at fault; the next one may see it otherwise."""
+
+
+class Full(NotAnswered):
+    """The other revision has as much to do as it takes."""
+
+
+_KINDS: dict[int, type[NotAnswered]] = {**dict.fromkeys(_FAULTY, FoundFaulty), 429: Full}
+
+
 class Handover:
     """A connection pool to the other revisions. Use as an async context manager."""
 
-    def __init__(self) -> None:
+    def __init__(self, clients: ClientSettings = DEFAULTS) -> None:
+        self._clients = clients
         self._session: aiohttp.ClientSession | None = None
         self._num_sent = 0
 
@@ -62,7 +79,9 @@ class Handover:
             connector=aiohttp.TCPConnector(
                 limit=0, keepalive_timeout=_KEEPALIVE_SECONDS, socket_factory=_socket
             ),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS),
+            timeout=aiohttp.ClientTimeout(
+                total=None, sock_connect=self._clients.peer_connect_timeout_seconds
+            ),
             auto_decompress=False,
         )
         return self
@@ -80,19 +99,19 @@ class Handover:
 
     @asynccontextmanager
     async def ask(
-        self, place: Place, body: bytes, headers: Mapping[str, str], is_last: bool
+        self, place: Place, body: bytes, headers: Mapping[str, str], taken: Collection[int]
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Hand one request over; yields the answer, whose body has not been read.
 
-        Raises: NotAnswered when there is none, and, unless `is_last`, when another revision could
-        do better: it is overloaded, fails, or knows neither us nor the model. While reading:
-        NotAnswered when the connection breaks.
+        Raises: NotAnswered when there is none, or one whose status is not `taken`, for another
+        revision could do better: FoundFaulty when that says that the request is at fault, Full when
+        it is overloaded. While reading: NotAnswered when the connection breaks.
         """
-        response = await self._post(place, body, headers)
+        response = await self._post(place, body, headers, is_last)
         del body
         try:
-            if response.status not in (_FINAL if is_last else _CLIENTS_OWN):
-                raise NotAnswered(
+            if response.status not in taken:
+                raise _KINDS.get(response.status, NotAnswered)(
                     f"The revision that was to answer did not (status {response.status}); "
                     "retry in a moment."
                 )
@@ -103,15 +122,22 @@ class Handover:
             response.close()
 
     async def _post(
-        self, place: Place, body: bytes, headers: Mapping[str, str]
+        self, place: Place, body: bytes, headers: Mapping[str, str], is_last: bool
     ) -> aiohttp.ClientResponse:
-        """Send one request; once more when a pooled connection had died under us."""
+        """Send one request; again when it is lost before a byte of the answer.
+
+        Where another revision could answer, that is quicker than to ask a dead one again: then only
+        a pooled connection that had died under us is worth a second try.
+        """
         sent = {name: headers[name] for name in _PASSED_HEADERS if name in headers}
         sent |= {"x-request-id": headers["x-request-id"], REVISION_HEADER: place.revision}
         self._num_sent += 1
         if self._num_sent % _REQUESTS_OF_A_CONNECTION == 0:
             sent["connection"] = "close"
-        for attempt in (0, 1):
+        pauses = self._clients.pauses(self._clients.peer_retries, random.random)
+        if not is_last:
+            pauses = islice(pauses, 1)
+        while True:
             try:
                 return await self.pool.post(
                     f"http://{place.address}{PATH}",
@@ -120,13 +146,16 @@ class Handover:
                     allow_redirects=False,
                 )
             except (aiohttp.ClientConnectorError, aiohttp.ServerTimeoutError) as error:
-                raise _broken() from error
+                pause = next(pauses, None) if is_last else None
+                if pause is None:
+                    raise _broken() from error
             except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
-                if attempt:
+                pause = next(pauses, None)
+                if pause is None:
                     raise _broken() from error
             except aiohttp.ClientError as error:
                 raise _broken() from error
-        raise _broken()
+            await asyncio.sleep(pause)
 
 
 def _socket(address: aiohttp.AddrInfoType) -> socket.socket:

@@ -3,6 +3,9 @@
 Only repeatable requests (the likeliest token each time) are asked twice: two draws of one model
 differ as well. A place is taken before the request is answered, for its body must be kept until
 then; when all are taken, the request is not asked twice.
+
+The canary has pods for its share, not for what is mirrored: that it is full, or late while it
+answers others, is no failure of what it would answer.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from chiasm_contract.sampling import Sampling
 
 from chiasm_sidecar.metrics import Metrics
 from chiasm_sidecar.traffic.counting import Tally
-from chiasm_sidecar.traffic.handover import Handover
+from chiasm_sidecar.traffic.handover import OF_CANARY, Full, Handover
 from chiasm_sidecar.traffic.observer import Observed, StreamReader
 from chiasm_sidecar.traffic.routing import Place
 
@@ -79,10 +82,21 @@ class Shadows:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _ask(self, shadow: Shadow, answers: list[str]) -> None:
+        answered_before = shadow.tally.shadowed
         try:
             async with asyncio.timeout(self._timeout_seconds):
                 observed = await self._answer(shadow)
-        except (ChiasmError, TimeoutError):
+        except Full:
+            self._count(shadow.modality, "dropped")
+            return
+        except TimeoutError:
+            if shadow.tally.shadowed == answered_before:
+                self._failed(shadow)
+                return
+            shadow.tally.shadow_late += 1
+            self._count(shadow.modality, "late")
+            return
+        except ChiasmError:
             self._failed(shadow)
             return
         except Exception as error:
@@ -103,9 +117,8 @@ class Shadows:
 
     async def _answer(self, shadow: Shadow) -> Observed:
         reader = StreamReader(Observed(), keeps_text=True)
-        async with self._handover.ask(shadow.place, shadow.body, shadow.headers, False) as response:
-            if response.status != 200:
-                return reader.observed
+        asking = self._handover.ask(shadow.place, shadow.body, shadow.headers, OF_CANARY)
+        async with asking as response:
             if response.content_type != "text/event-stream":
                 reader.observed.read_complete(await response.read())
                 return reader.observed

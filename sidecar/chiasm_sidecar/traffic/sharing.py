@@ -28,7 +28,6 @@ MAX_KEYS = 1024
 # Some 70 bytes a key, and their revisions.
 MAX_MESSAGE_BYTES = 256 * 1024
 _MAX_WAITING = 4 * MAX_KEYS
-_TIMEOUT = aiohttp.ClientTimeout(total=2.0)
 
 Key = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
@@ -69,7 +68,8 @@ def others(plan: TrafficPlan, member: str) -> tuple[str, ...]:
 class Sharing:
     """Every address that is told something."""
 
-    def __init__(self, handover: Handover, metrics: Metrics) -> None:
+    def __init__(self, handover: Handover, metrics: Metrics, timeout_seconds: float) -> None:
+        self._timeout = aiohttp.ClientTimeout(total=timeout_seconds)
         self._handover = handover
         self._metrics = metrics
         self._waiting: dict[str, dict[bytes, str]] = {}
@@ -110,7 +110,7 @@ class Sharing:
                 f"http://{address}{PATH}",
                 data=message.model_dump_json().encode(),
                 headers={"content-type": "application/json"},
-                timeout=_TIMEOUT,
+                timeout=self._timeout,
                 allow_redirects=False,
             ) as response:
                 return "told" if response.status == 204 else "failed"

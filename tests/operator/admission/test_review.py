@@ -37,7 +37,7 @@ def with_model(**more: Any) -> dict[str, Any]:
     return {"source": {"builtin": "demo"}, **more}
 
 
-@pytest.mark.parametrize("name", ["minimal", "complete", "claim"])
+@pytest.mark.parametrize("name", ["minimal", "complete", "claim", "environments"])
 def test_the_examples_are_allowed(name: str) -> None:
     assert review(None, yaml.safe_load((EXAMPLES / f"{name}.yaml").read_text())).allowed
 

@@ -141,6 +141,20 @@ def test_mirrored_requests_that_fail_are_errors(min_agreement: float | None):
     assert "30 of 90 mirrored requests failed" in often.message
 
 
+def test_mirrored_requests_that_are_late_while_others_are_answered_are_no_evidence():
+    """A sound canary with pods for 5 % that is mirrored everything; or one in which some hang."""
+    stable = {"text": answered(random.Random(13), 500, HEALTHY)}
+    policy = Policy(min_agreement=0.95)
+    busy = Counts(shadowed=60, agreed=60, shadow_late=30)
+    verdict = judge(policy, {"text": busy}, stable)
+    assert (verdict.kind, verdict.reason) == (Kind.HOLD, "TooFewSamples")
+    assert "text: 30 of 90 mirrored requests were late" in verdict.message
+    hardly = judge(policy, {"text": Counts(shadowed=300, agreed=300, shadow_late=2)}, stable)
+    assert hardly.kind is Kind.PASS
+    asked = answered(random.Random(14), 80, HEALTHY).model_copy(update={"shadow_late": 30})
+    assert judge(policy, {"text": asked}, stable).kind is Kind.PASS, "clients' answers are evidence"
+
+
 def test_mirrored_answers_excuse_no_modality_once_the_canary_is_asked():
     draw = random.Random(11)
     stable = {"image": answered(draw, 500, HEALTHY), "text": answered(draw, 500, HEALTHY)}

@@ -48,7 +48,7 @@ def role(operator: Any) -> str:
 
 
 def told(operator: Any) -> str:
-    """What /healthz says that it does; kopf keeps an answer for ten seconds."""
+    """What /healthz says that it does."""
     health = operator.health()
     return str(health[1].get("leader", "")) if health and health[0] == 200 else ""
 

@@ -63,7 +63,7 @@ def test_a_frozen_api_server_fails_the_probe_until_it_is_back(
 
     eventually(lambda: health() == 200, "the operator should be healthy")
     process.send_signal(signal.SIGSTOP)
-    eventually(lambda: health() == 500, "the probe should fail")
+    eventually(lambda: health() == 503, "the probe should fail")
     process.send_signal(signal.SIGCONT)
     own_world.apply(name, replicas=1)
     eventually(

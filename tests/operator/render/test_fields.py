@@ -74,6 +74,7 @@ WORDS = {
     "spec.tiers.disk.maxBytes": "21Gi",
     "spec.tiers.peers.transport": "stream",
     "spec.tiers.valkey.maxBytes": "41Gi",
+    "spec.config.environment": "staging",
     "spec.tiers.retiredNamespaces.0": "fedcba9876543210",
 }
 
@@ -104,6 +105,10 @@ def base_of(path: tuple[str | int, ...]) -> str:
         return "minimal"
     if path[:2] == ("autoscaling", "keda") or path[-1] == "claimTemplateName":
         return "autoscaled"
+    if path == ("config", "environment"):
+        return "environments"
+    if "usernameSecret" in path:
+        return "autoscaled"
     # With a name of its own, a GPU's kind does not show.
     return "claim" if path == ("resources", "device", "type") else "complete"
 
@@ -122,7 +127,11 @@ RENDERED = {"maxSurge", "maxUnavailable", "progressDeadlineSeconds", "drainSecon
 LEAVES = [
     path
     for path in spec_leaves()
-    if path != ("model", "source", "builtin") and (path[0] != "rollout" or path[1] in RENDERED)
+    if path != ("model", "source", "builtin")
+    and (path[0] != "rollout" or path[1] in RENDERED)
+    # test_environments.py: one source is of one kind only.
+    and path[:2] != ("config", "environments")
+    and path[-1] != "source"
 ]
 
 
@@ -131,8 +140,9 @@ def test_every_leaf_changes_what_is_rendered(
     path: tuple[str | int, ...], load_example: Callable[[str], dict[str, Any]]
 ) -> None:
     spec = load_example(base_of(path))["spec"]
-    if path == ("tiers", "valkey", "tls"):  # an authority is of use with TLS only
-        del spec["tiers"]["valkey"]["caSecret"]
+    if path == ("tiers", "valkey", "tls"):  # these are of use with TLS only
+        for name in ("caSecret", "clientCertificateSecret", "clientKeySecret"):
+            del spec["tiers"]["valkey"][name]
     other = copy.deepcopy(spec)
     name = ".".join(["spec", *map(str, path)])
     at(other, path[:-1])[path[-1]] = another(at(spec, path), name)

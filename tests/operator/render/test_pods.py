@@ -12,7 +12,9 @@ from chiasm_operator.render import Target
 from tests.operator.render.rendered import child, pod_spec
 
 
-@pytest.mark.parametrize("name", ["minimal", "complete", "claim", "autoscaled", "sharing"])
+@pytest.mark.parametrize(
+    "name", ["minimal", "complete", "claim", "autoscaled", "sharing", "environments"]
+)
 def test_configs_are_what_the_parts_read(name: str, make_target: Callable[..., Target]) -> None:
     data = child(make_target(name), "ConfigMap")["data"]
     worker = WorkerConfig.model_validate_json(data["worker.json"])
@@ -22,7 +24,9 @@ def test_configs_are_what_the_parts_read(name: str, make_target: Callable[..., T
     assert worker.socket_path == sidecar.worker_socket
 
 
-@pytest.mark.parametrize("name", ["minimal", "complete", "claim", "autoscaled", "sharing"])
+@pytest.mark.parametrize(
+    "name", ["minimal", "complete", "claim", "autoscaled", "sharing", "environments"]
+)
 def test_pods_are_locked_down(name: str, make_target: Callable[..., Target]) -> None:
     spec = pod_spec(make_target(name))
     assert spec["securityContext"]["runAsNonRoot"] is True

@@ -125,6 +125,21 @@ def test_pods_stay_until_the_gateway_sends_them_nothing(routed: Routed) -> None:
     assert routed.state == "Aborted"
 
 
+def test_kuberay_4601_a_changed_mind_takes_the_route_back_once(routed: Routed) -> None:
+    """A rollback locked up half way, and its HTTPRoute was written without end."""
+    first = routed.pointer
+    spec(2, steps=[{"setWeight": 50}, {"pause": {}}])(routed)
+    routed.live(30, lambda: routed.weights == [5000, 5000])
+    spec(1)(routed)
+    routed.settled()
+    assert routed.pointer == first
+    (only,) = routed.route["spec"]["rules"][0]["backendRefs"]
+    assert only["name"] == f"{NAME}-{first}"
+    writes = len(routed.writes)
+    routed.live(20)
+    assert routed.writes[writes:] == []
+
+
 def test_a_canary_that_clients_reach_must_follow_too(routed: Routed) -> None:
     both(spec(2), note(canary_weight="50"))(routed)
     routed.live(30, lambda: routed.share == 5000)

@@ -6,9 +6,11 @@ in one line, what must hold here is the test.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
+from chiasm_contract import names
 from chiasm_operator.render import pod as pod_rendering
 
 from tests.operator.rollout.made_up.scenarios import STEPS, both, note, spec
@@ -256,6 +258,45 @@ def test_dynamo_13620_to_and_fro_makes_no_new_pods(served: World) -> None:
     assert len(now) == 3
     assert born <= now
     assert served.pointer == first
+
+
+def autoscaler(world: World, load: float) -> int:
+    """What a HorizontalPodAutoscaler wants while `load` pods' worth of work is divided by the plan:
+    the mean over the pods that it is told of, and Kubernetes' tolerance of a tenth."""
+    chosen = dict(pair.split("=") for pair in world.resource["status"]["selector"].split(","))
+    told = [pod["metadata"]["labels"] for pod in world.pods("", "")]
+    told = [labels for labels in told if chosen.items() <= labels.items()]
+    by_canary = load * world.share / 10_000
+    work = {world.pointer: load - by_canary}
+    work[world.revision] = work.get(world.revision, 0.0) + by_canary
+    mean = sum(work[each] for each in {item[names.LABEL_REVISION] for item in told}) / len(told)
+    wanted = math.ceil(mean * len(told) - 1e-9)
+    return world.resource["spec"]["replicas"] if abs(mean - 1) <= 0.1 else wanted
+
+
+def test_argo_2857_an_autoscaler_follows_the_load_beside_a_canary(served: World) -> None:
+    """It drove stable to its most, or stood still while the canary had too much (#4607)."""
+    spec(1, 4)(served)
+    served.settled()
+    both(spec(2, 4), note(canary_weight="50"))(served)
+    served.settled()
+    for load in (4, 9, 2):
+        for _ in range(4):
+            spec(2, autoscaler(served, load))(served)
+            served.settled()
+        assert served.resource["spec"]["replicas"] == load
+        for revision in (served.pointer, served.revision):
+            assert len(served.ready(revision)) >= load / 2
+    assert served.share == 5000
+
+
+def test_kserve_3376_every_running_pod_is_told_of_another_plan(served: World) -> None:
+    """A change of a mounted ConfigMap went unseen for forty minutes."""
+    world = canary(served, "5")
+    note(canary_weight="50")(world)
+    world.settled()
+    assert world.plan is not None
+    assert {pod.told for pod in world.all_pods.values()} == {str(world.plan.epoch)}
 
 
 def test_a_canary_that_crashes_as_often_as_it_comes_up_is_taken_back(served: World) -> None:

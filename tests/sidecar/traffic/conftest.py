@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -110,9 +110,11 @@ async def start_fleet(tmp_path: Path) -> AsyncIterator[StartFleet]:
             await made.until("Ready")
             return made
 
-        async def start(num_stable: int = 1, **settings: Any) -> Fleet:
+        async def start(
+            num_stable: int = 1, canary: Mapping[str, Any] | None = None, **settings: Any
+        ) -> Fleet:
             fleet = Fleet(mount)
-            fleet.canary.append(await pod(CANARY, 0, **settings))
+            fleet.canary.append(await pod(CANARY, 0, **settings, **(canary or {})))
             for number in range(num_stable):
                 fleet.stable.append(await pod(STABLE, number, **settings))
             return fleet

@@ -11,7 +11,14 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 from chiasm_contract.names import REVISION_HEADER
-from chiasm_sidecar.traffic.handover import Handover, NotAnswered
+from chiasm_sidecar.traffic.handover import (
+    OF_CANARY,
+    OF_LAST,
+    OF_STABLE,
+    FoundFaulty,
+    Handover,
+    NotAnswered,
+)
 from chiasm_sidecar.traffic.routing import Place
 
 HEADERS = {
@@ -50,7 +57,7 @@ async def service(status: int = 200) -> AsyncIterator[tuple[Place, list[web.Requ
 
 async def test_only_what_a_sidecar_reads_is_passed() -> None:
     async with service() as (place, seen), Handover() as handover:
-        async with handover.ask(place, b"a body", HEADERS, is_last=False) as response:
+        async with handover.ask(place, b"a body", HEADERS, OF_STABLE) as response:
             await response.read()
         (request,) = seen
         assert await request.read() == b"a body"
@@ -64,24 +71,24 @@ async def test_only_what_a_sidecar_reads_is_passed() -> None:
 async def test_connections_are_used_again_but_not_for_ever() -> None:
     async with service() as (place, seen), Handover() as handover:
         for _ in range(64):
-            async with handover.ask(place, b"", HEADERS, is_last=False) as response:
+            async with handover.ask(place, b"", HEADERS, OF_STABLE) as response:
                 await response.read()
         connections = {id(request.protocol) for request in seen}
         assert 4 <= len(connections) <= 5
 
 
-@pytest.mark.parametrize("is_last", [False, True])
+@pytest.mark.parametrize("of", [OF_CANARY, OF_STABLE, OF_LAST], ids=["canary", "stable", "last"])
 @pytest.mark.parametrize("status", [200, 307, 400, 401, 404, 413, 418, 421, 429, 500, 502, 503])
-async def test_which_answers_are_taken(status: int, is_last: bool) -> None:
-    taken = status in ((200, 400, 401, 404, 413, 429, 503) if is_last else (200, 400, 413))
+async def test_which_answers_are_taken(status: int, of: tuple[int, ...]) -> None:
     async with service(status) as (place, seen), Handover() as handover:
-        if taken:
-            async with handover.ask(place, b"", HEADERS, is_last) as response:
+        if status in of:
+            async with handover.ask(place, b"", HEADERS, of) as response:
                 assert response.status == status
         else:
-            with pytest.raises(NotAnswered, match=f"status {status}"):
-                async with handover.ask(place, b"", HEADERS, is_last):
+            with pytest.raises(NotAnswered, match=f"status {status}") as raised:
+                async with handover.ask(place, b"", HEADERS, of):
                     pass
+            assert isinstance(raised.value, FoundFaulty) is (status in (400, 413))
         assert len(seen) == 1
 
 
@@ -103,7 +110,7 @@ async def test_a_node_that_vanishes_is_noticed() -> None:
     async with (
         server,
         Handover() as handover,
-        handover.ask(place, b"", HEADERS, is_last=False) as response,
+        handover.ask(place, b"", HEADERS, OF_STABLE) as response,
     ):
         assert response.connection is not None
         assert response.connection.transport is not None

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 
 import pytest
 from aiohttp import web
+from chiasm_contract.errors import Overloaded
 from chiasm_contract.messages import FinishEvent, TokenEvent
 from chiasm_contract.traffic import WHOLE
+from chiasm_operator.reconcile.analysis import Kind, Policy, judge
 
 from tests.sidecar.conftest import ANSWER, USAGE, forever, question, until
-from tests.sidecar.traffic.conftest import Fleet
+from tests.sidecar.traffic.conftest import Fleet, StartFleet
 from tests.sidecar.traffic.plans import CANARY, STABLE
 from tests.sidecar.traffic.test_two_revisions import say
 
@@ -74,6 +76,81 @@ async def test_shadows_never_hold_a_client_up(fleet: Fleet) -> None:
     await until(failed)
     counts = await fleet.counts(CANARY)
     assert (counts.shadowed, counts.shadow_errors, counts.errors) == (0, 4, 0)
+
+
+def outcome(name: str) -> str:
+    return f'chiasm_traffic_shadowed_total{{modality="text",outcome="{name}"}}'
+
+
+async def test_a_canary_that_is_full_is_only_asked_less(fleet: Fleet) -> None:
+    """It has pods for its share, not for what is mirrored: 429 says nothing of its answers."""
+    canary = fleet.canary[0].worker
+    canary.refusal = Overloaded("Full.", retry_after_seconds=1)
+    await fleet.follow(share=0, mirror=WHOLE)
+    pod = fleet.stable[0]
+    for number in range(1, 9):
+        assert (await say(pod, question(temperature=0)))[0] == STABLE
+
+        async def left_out(number: int = number) -> bool:
+            return await pod.metric(outcome("dropped")) == number
+
+        await until(left_out)
+    mine, theirs = await fleet.counts(CANARY), await fleet.counts(STABLE)
+    assert (mine.shadowed, mine.shadow_errors, mine.shadow_late) == (0, 0, 0)
+    assert judge(Policy(), {"text": mine}, {"text": theirs}).kind is Kind.HOLD
+
+
+async def test_what_is_late_while_others_are_answered_is_no_failure(
+    start_fleet: StartFleet,
+) -> None:
+    """A queue that is too long for the time limit, or a request that hangs: nobody can tell."""
+    fleet = await start_fleet(request_timeout_seconds=4)
+    canary = fleet.canary[0].worker
+
+    probed = len(canary.requests)
+
+    async def the_first_three_wait(request: web.Request) -> None:
+        if len(canary.requests) <= probed + 3:
+            await forever(request)
+
+    canary.answer = (the_first_three_wait, *ANSWER)
+    await fleet.follow(share=0, mirror=WHOLE)
+    pod = fleet.stable[0]
+
+    async def shadowed() -> bool:
+        return (await fleet.counts(CANARY)).shadowed == 1
+
+    for number in range(1, 5):
+        assert (await say(pod, question(temperature=0)))[0] == STABLE
+
+        async def arrived(number: int = number) -> bool:
+            return len(canary.requests) == probed + number
+
+        await until(arrived)
+    await until(shadowed)
+
+    async def late() -> bool:
+        return await pod.metric(outcome("late")) == 3
+
+    await until(late)
+    mine, theirs = await fleet.counts(CANARY), await fleet.counts(STABLE)
+    assert (mine.shadowed, mine.shadow_errors, mine.shadow_late) == (1, 0, 3)
+    assert judge(Policy(), {"text": mine}, {"text": theirs}).kind is Kind.HOLD
+
+
+async def test_a_canary_that_answers_none_in_time_has_failed(start_fleet: StartFleet) -> None:
+    fleet = await start_fleet(request_timeout_seconds=0.5)
+    fleet.canary[0].worker.answer = (forever,)
+    await fleet.follow(share=0, mirror=WHOLE)
+    for _ in range(3):
+        assert (await say(fleet.stable[0], question(temperature=0)))[0] == STABLE
+
+    async def failed() -> bool:
+        return (await fleet.counts(CANARY)).shadow_errors == 3
+
+    await until(failed)
+    mine, theirs = await fleet.counts(CANARY), await fleet.counts(STABLE)
+    assert judge(Policy(), {"text": mine}, {"text": theirs}).kind is Kind.FAIL
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -11,7 +11,14 @@ from typing import Any
 import aiohttp
 import openai
 import pytest
-from chiasm_contract.errors import InvalidRequest, Overloaded, Unavailable
+from chiasm_contract.config import ImageLimits
+from chiasm_contract.errors import (
+    ClientFault,
+    InvalidRequest,
+    Overloaded,
+    RequestTooLarge,
+    Unavailable,
+)
 from chiasm_contract.messages import TokenEvent
 from chiasm_contract.names import CONVERSATION_HEADER, REVISION_HEADER, ROUTE_HEADER
 from chiasm_contract.traffic import LATENCY_BOUNDS, WHOLE, Override, Version
@@ -234,13 +241,52 @@ async def test_a_stream_that_is_cut_says_so(fleet: Fleet, headers: dict[str, str
     assert (counts.requests, counts.errors, counts.rerouted) == (1, 1, 0)
 
 
-async def test_the_clients_own_faults_are_passed_on(fleet: Fleet) -> None:
-    fleet.canary[0].worker.refusal = InvalidRequest("Truncated picture.", param="messages")
+@pytest.mark.parametrize("kind", [InvalidRequest, RequestTooLarge])
+async def test_the_clients_own_faults_are_passed_on(fleet: Fleet, kind: type[ClientFault]) -> None:
+    for pod in (*fleet.stable, *fleet.canary):
+        pod.worker.refusal = kind("Truncated picture.", param="messages")
     await fleet.follow(share=WHOLE)
-    status, body = await fleet.stable[0].chat(question())
-    assert (status, body["error"]["message"]) == (400, "Truncated picture.")
-    counts = await fleet.counts(CANARY)
-    assert (counts.requests, counts.errors, counts.answers) == (1, 0, 0)
+    pod = fleet.stable[0]
+    status, body = await pod.chat(question())
+    assert (status, body["error"]["message"]) == (kind.status, "Truncated picture.")
+    for revision, role in ((CANARY, "canary"), (STABLE, "stable")):
+        counts = await fleet.counts(revision)
+        assert (counts.requests, counts.errors, counts.answers) == (1, 0, 0)
+        labels = f'modality="text",outcome="refused",role="{role}"'
+        assert await pod.metric(f"chiasm_traffic_requests_total{{{labels}}}") == 1
+    assert (await report(pod)).versions[CANARY].in_flight == 0
+
+
+async def test_a_canary_that_is_as_full_as_stable_has_not_failed(fleet: Fleet) -> None:
+    """Stable's 429 is no error: under more load than both carry, a sound canary was aborted."""
+    for pod in (*fleet.stable, *fleet.canary):
+        pod.worker.refusal = Overloaded("Full.", retry_after_seconds=3)
+    await fleet.follow(share=WHOLE)
+    assert (await fleet.stable[0].chat(question()))[0] == 429
+    for revision in (CANARY, STABLE):
+        counts = await fleet.counts(revision)
+        assert (counts.requests, counts.errors, counts.rerouted, counts.answers) == (1, 0, 0, 0)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_what_only_the_canary_finds_faulty_is_its_own_fault(
+    start_fleet: StartFleet, stream: bool
+) -> None:
+    """A picture was sent to a replica that takes text only: 400 (ainode #83). Clients were told
+    that they had erred, and no comparison saw it."""
+    fleet = await start_fleet(canary={"images": ImageLimits(max_per_prompt=0)})
+    await fleet.follow(share=WHOLE)
+    pod = fleet.stable[0]
+    picture = question(data_url(png()), stream=stream)
+    mine = {CONVERSATION_HEADER: "mine"}
+    assert (await say(pod, picture, **mine))[0] == STABLE
+    canary, stable = await fleet.counts(CANARY, "image"), await fleet.counts(STABLE, "image")
+    assert (canary.requests, canary.errors, canary.rerouted, canary.answers) == (1, 1, 1, 0)
+    assert (stable.requests, stable.errors, stable.answers) == (1, 0, 1)
+    assert (await say(pod, question(), **mine))[0] == STABLE, "the conversation stays there"
+    assert (await say(pod))[0] == CANARY
+    labels = 'modality="image",outcome="rerouted",role="canary"'
+    assert await pod.metric(f"chiasm_traffic_requests_total{{{labels}}}") == 1
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -10,7 +10,8 @@
 - **Pass** needs samples: at least `min_samples` answers of both in every modality that either
   answered as often in. Absence of evidence holds, and never passes. A canary that is asked nothing
   but what is mirrored fails by what it does not answer, and passes by the agreement of its answers,
-  where that is asked for.
+  where that is asked for. What was mirrored and late while others were answered is no evidence:
+  it may be more than the canary has pods for, or requests that never end.
 
 Must not know: pods, reports of single sidecars, clocks, steps.
 """
@@ -116,9 +117,26 @@ def _enough(policy: Policy, canary: Mapping[str, Counts], stable: Mapping[str, C
             f"{shadowed} requests were asked of both; {policy.min_samples} are needed "
             "(spec.rollout.analysis.minSamples, a mirror step makes them).",
         )
+    late = "" if asked else _late(policy, canary)
+    if late:
+        return Verdict(Kind.HOLD, "TooFewSamples", late)
     total = sum(counts.answers for counts in canary.values())
     what = f"{total} answers" if asked else f"{shadowed} mirrored answers"
     return Verdict(Kind.PASS, "NotWorse", f"{what} of the canary are not worse.")
+
+
+def _late(policy: Policy, canary: Mapping[str, Counts]) -> str:
+    """Of which modality too much of what is mirrored is late to say that all is well."""
+    for modality, counts in sorted(canary.items()):
+        number = counts.shadow_late
+        all_asked = counts.shadowed + counts.shadow_errors + number
+        if _share(number, all_asked) > policy.max_error_increase:
+            return (
+                f"{modality}: {number} of {all_asked} mirrored requests were late while others "
+                "were answered. Mirror less or give the canary more pods (setCanaryScale); if they "
+                "stay late, some requests have no end there."
+            )
+    return ""
 
 
 def _nothing(shadowed: int) -> str:

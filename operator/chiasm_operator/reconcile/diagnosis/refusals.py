@@ -13,6 +13,7 @@ from chiasm_contract.conditions import Reason
 
 from chiasm_operator.reconcile.problems import Problem
 from chiasm_operator.render.autoscaler import SCALED_OBJECT
+from chiasm_operator.render.delivery import csi, external_secrets, vso
 from chiasm_operator.render.route import ROUTE
 
 _EXCEEDED = re.compile(r"exceeded quota: ([^,]+), (requested: .*)", re.DOTALL)
@@ -36,6 +37,22 @@ NOT_INSTALLED: Mapping[str, Problem] = {
         "spec.autoscaling.keda needs KEDA, and the cluster knows no ScaledObject "
         "(keda.sh/v1alpha1); install KEDA or use spec.autoscaling.hpa.",
     ),
+}
+
+# What is missing where a cluster knows no such kind and pods cannot start without it.
+_DELIVERIES = (
+    ("external-secrets", external_secrets.KINDS, "External Secrets (external-secrets.io)"),
+    ("vso", vso.KINDS, "the Vault Secrets Operator (secrets.hashicorp.com)"),
+    ("csi", csi.KINDS, "the Secrets Store CSI driver (secrets-store.csi.x-k8s.io)"),
+)
+_DELIVERY_NOT_INSTALLED: Mapping[str, Problem] = {
+    kind: Problem(
+        Reason.DELIVERY_NOT_INSTALLED,
+        f"delivery: {delivery} of the environment in spec.config needs {project}, and the cluster "
+        f"knows no {kind}; install it or choose another delivery.",
+    )
+    for delivery, kinds, project in _DELIVERIES
+    for kind in kinds
 }
 
 
@@ -90,6 +107,8 @@ def child(kind: str, name: str, status: int, text: str) -> Problem:
         return Problem(quota.reason, f"{kind} {name!r}: {quota.message}")
     if status == _NOT_FOUND and kind in NOT_INSTALLED:
         return NOT_INSTALLED[kind]
+    if status == _NOT_FOUND and kind in _DELIVERY_NOT_INSTALLED:
+        return _DELIVERY_NOT_INSTALLED[kind]
     if "field is immutable" in text:
         return Problem(
             Reason.IMMUTABLE_FIELD,

@@ -14,6 +14,8 @@ from typing import Any
 from chiasm_contract import names, quantity
 
 from chiasm_operator.render import retired
+from chiasm_operator.render.configuration import agent, injector
+from chiasm_operator.render.configuration import pod as configured
 from chiasm_operator.render.pod import placement, tenants
 from chiasm_operator.render.pod.tiers import tier_mounts, tier_volumes
 from chiasm_operator.render.target import Target
@@ -41,12 +43,20 @@ def _volumes(target: Target) -> list[dict[str, Any]]:
     if source.image:
         image = {"reference": source.image.reference, "pullPolicy": source.image.pull_policy}
         volumes.append({"name": MODEL_VOLUME, "image": image})
-    return volumes + tier_volumes(target) + retired.volumes(target) + tenants.volumes(target)
+    return [
+        *volumes,
+        *tier_volumes(target),
+        *retired.volumes(target),
+        *tenants.volumes(target),
+        *configured.volumes(target),
+    ]
 
 
 def _traffic_volume(target: Target) -> dict[str, Any]:
-    """The plan alone, without what the operator keeps beside it; a pod starts without one too."""
-    items = [{"key": names.TRAFFIC_KEY, "path": names.TRAFFIC_KEY}]
+    """The plan, and what is approved of sources, without what the operator keeps beside them; a pod
+    starts without either: `optional` is true of each item too."""
+    approved = [names.APPROVALS_KEY] if configured.has_sources(target) else []
+    items = [{"key": key, "path": key} for key in (names.TRAFFIC_KEY, *approved)]
     config = {"name": target.traffic_name, "optional": True, "items": items}
     return {"name": _TRAFFIC, "configMap": config}
 
@@ -97,10 +107,14 @@ def _http_probe(path: str, **timing: int) -> dict[str, Any]:
 
 def _sidecar(target: Target) -> dict[str, Any]:
     resources = target.spec.resources.sidecar
+    container = _container(
+        target, names.SIDECAR_CONTAINER, target.sidecar_image, names.SIDECAR_CONFIG_KEY
+    )
+    # A setting that a source has comes before the spec's own.
+    variables = {item["name"]: item for item in container["env"]} | configured.variables(target)
     return {
-        **_container(
-            target, names.SIDECAR_CONTAINER, target.sidecar_image, names.SIDECAR_CONFIG_KEY
-        ),
+        **container,
+        "env": list(variables.values()),
         "restartPolicy": "Always",
         "lifecycle": {"preStop": {"exec": {"command": _DRAIN_SIDECAR}}},
         "ports": [
@@ -124,6 +138,7 @@ def _sidecar(target: Target) -> dict[str, Any]:
             *tier_mounts(target),
             *retired.mounts(target),
             *tenants.mounts(target),
+            *configured.mounts(target),
         ],
     }
 
@@ -133,7 +148,7 @@ def _worker(target: Target) -> dict[str, Any]:
     drain = {"preStop": {"sleep": {"seconds": rollout.drain_seconds}}}
     check = {"exec": {"command": _PROBE_WORKER}}
     container = _container(
-        target, names.WORKER_CONTAINER, target.images.worker, names.WORKER_CONFIG_KEY
+        target, names.WORKER_CONTAINER, target.worker_image, names.WORKER_CONFIG_KEY
     )
     return {
         **container,
@@ -167,6 +182,7 @@ def _annotations(target: Target) -> dict[str, str]:
         "kubectl.kubernetes.io/default-container": names.WORKER_CONTAINER,
         **chosen,
         **target.spec.pod_template.annotations,
+        **injector.annotated(target),
     }
 
 
@@ -179,6 +195,7 @@ def render(target: Target) -> dict[str, Any]:
                 **target.spec.pod_template.labels,
                 **target.labels,
                 names.LABEL_REVISION: target.revision,
+                **configured.labels(target),
             },
             "annotations": _annotations(target),
         },
@@ -197,7 +214,7 @@ def render(target: Target) -> dict[str, Any]:
                 "seccompProfile": {"type": "RuntimeDefault"},
             },
             **placement.pod_fields(target),
-            "initContainers": [_sidecar(target)],
+            "initContainers": [*agent.container(target), _sidecar(target)],
             "containers": [_worker(target)],
             "volumes": _volumes(target),
         },

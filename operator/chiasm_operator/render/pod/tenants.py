@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from chiasm_contract import names
 from chiasm_contract.tenants import TenantKeys
 
+from chiasm_operator.render.configuration.references import current
 from chiasm_operator.render.pod.secret_use import SecretUse
 from chiasm_operator.render.target import Target
 
@@ -16,16 +18,19 @@ _MODE = 0o440
 
 
 def secret_uses(target: Target) -> tuple[SecretUse, ...]:
-    """The Secrets, and the fields that name them."""
+    """The Secrets, and the fields that name them; what a source has is mounted as that."""
     tenants = target.spec.tenants
     if tenants is None:
         return ()
-    server_key = tenants.server_key_secret
-    return (
-        SecretUse(KEYS_VOLUME, "spec.tenants.keysSecret", tenants.keys_secret.name),
-        SecretUse(
-            SERVER_KEY_VOLUME, "spec.tenants.serverKeySecret", server_key.name, server_key.key
-        ),
+    keys, server_key = tenants.keys_secret, tenants.server_key_secret
+    named = (
+        (KEYS_VOLUME, "spec.tenants.keysSecret", keys.name, None),
+        (SERVER_KEY_VOLUME, "spec.tenants.serverKeySecret", server_key.name, server_key.key),
+    )
+    return tuple(
+        SecretUse(volume, field, name, key)
+        for volume, field, name, key in named
+        if name is not None
     )
 
 
@@ -42,12 +47,10 @@ def _volume(use: SecretUse) -> dict[str, Any]:
 
 def mounts(target: Target) -> list[dict[str, Any]]:
     """Where the sidecar finds them. No subPath: such mounts never change."""
-    if target.spec.tenants is None:
-        return []
     folders = {KEYS_VOLUME: names.TENANT_KEYS_DIR, SERVER_KEY_VOLUME: names.SERVER_KEY_DIR}
     return [
-        {"name": volume, "mountPath": folder, "readOnly": True}
-        for volume, folder in folders.items()
+        {"name": use.volume, "mountPath": folders[use.volume], "readOnly": True}
+        for use in secret_uses(target)
     ]
 
 
@@ -56,10 +59,12 @@ def config(target: Target) -> TenantKeys | None:
     tenants = target.spec.tenants
     if tenants is None:
         return None
-    return TenantKeys.model_validate(
-        {
-            "keys_path": names.TENANT_KEYS_DIR,
-            "server_key_path": f"{names.SERVER_KEY_DIR}/{names.SERVER_KEY_FILE}",
-            "required": tenants.required,
-        }
+    keys, server_key = tenants.keys_secret.source, tenants.server_key_secret
+    mounted = Path(names.SERVER_KEY_DIR) / names.SERVER_KEY_FILE
+    return TenantKeys(
+        keys_path=current(keys) if keys else Path(names.TENANT_KEYS_DIR),
+        server_key_path=current(server_key.source, server_key.key)
+        if server_key.source
+        else mounted,
+        required=tenants.required,
     )

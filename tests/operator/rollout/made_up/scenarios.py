@@ -47,6 +47,10 @@ def configured(
             replicas=3,
             engine={"maxNumSeqs": revision},
             config={"environment": "prod", "environments": [prod]},
+            tenants={
+                "keysSecret": {"source": "keys"},
+                "serverKeySecret": {"source": "store", "key": "server-key"},
+            },
             rollout=rollout,
         )
 

@@ -84,6 +84,7 @@ class World:
     resource: dict[str, Any] = field(default_factory=dict)
     fence: Fence = field(default_factory=lambda: leading(epoch=1))
     created: dict[str, int] = field(default_factory=dict)
+    secrets: dict[str, Any] = field(default_factory=dict)
 
     # --- what people do ---
 
@@ -222,7 +223,11 @@ class World:
             "metadata": {
                 "name": pod.name,
                 "creationTimestamp": instants.to_text(START + pod.born),
-                "labels": {names.LABEL_OWNER: NAME, names.LABEL_REVISION: pod.revision},
+                "labels": {
+                    names.LABEL_APP: names.APP,
+                    names.LABEL_OWNER: NAME,
+                    names.LABEL_REVISION: pod.revision,
+                },
                 "annotations": told,
             },
             "spec": {},
@@ -287,6 +292,13 @@ class World:
         self.objects[key] = item
         if key == ("ConfigMap", f"{NAME}-traffic"):
             self._spread()
+
+    async def create_once(self, manifest: Any) -> None:
+        name = manifest["metadata"]["name"]
+        if ("Secret", name) in self.refused:
+            raise Refused(403, f"{name} is forbidden: exceeded quota")
+        self._write(f"create Secret {name}")
+        self.secrets.setdefault(name, copy.deepcopy(manifest))
 
     def _spread(self) -> None:
         plan = self.plan
