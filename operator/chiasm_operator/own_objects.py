@@ -1,7 +1,7 @@
 """The operator's own objects: its Lease, the webhook's Secret and the webhook's configuration.
 
 `OWN_PERMISSIONS` lists every call by resource and verb. All but the making of a Lease name the one
-object that they are about; the chart makes the Secret, so that no right to create any is needed.
+object that they are about; the chart makes the Secret.
 """
 
 from __future__ import annotations

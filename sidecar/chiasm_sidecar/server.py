@@ -111,7 +111,7 @@ async def running(
     async with contextlib.AsyncExitStack() as stack:
         pod = member or socket.gethostname()
         # First in, last out: what is in use is there before anything reads it, and ends after.
-        desk = await stack.enter_async_context(Desk(config, pod, instruments, clients))
+        desk = await stack.enter_async_context(Desk(config, pod, instruments, clients=clients))
         worker = await stack.enter_async_context(WorkerClient(config.worker_socket, clients))
         gate = Gate(config.tenants, instruments)
         desk.attach("tenants", gate)

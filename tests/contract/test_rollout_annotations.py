@@ -111,6 +111,11 @@ def test_annotations_of_others_are_not_looked_at() -> None:
 
 def test_every_name_is_either_a_persons_or_the_operators() -> None:
     """A new annotation must be put into `KNOWN`, or among those that only children carry."""
-    on_children = {names.ANNOTATION_APPLIED, names.ANNOTATION_TRAFFIC_EPOCH}
+    on_children = {
+        names.ANNOTATION_APPLIED,
+        names.ANNOTATION_TRAFFIC_EPOCH,
+        names.ANNOTATION_CONFIG_RESTART,
+        names.ANNOTATION_CONFIG_APPROVAL,
+    }
     every = {value for name, value in vars(names).items() if name.startswith("ANNOTATION_")}
     assert set(rollout_annotations.KNOWN) == every - on_children

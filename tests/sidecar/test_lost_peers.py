@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from chiasm_contract.clients import ClientSettings
 from chiasm_contract.messages import GenerateHead, IdentityReport, MediaFiles
-from chiasm_sidecar.traffic.handover import Handover, NotAnswered
+from chiasm_sidecar.traffic.handover import OF_CANARY, OF_LAST, Handover, NotAnswered
 from chiasm_sidecar.traffic.routing import Place
 from chiasm_sidecar.worker_client import WorkerClient, WorkerGone
 
@@ -118,10 +118,8 @@ async def dying_peer(num_lost: int) -> AsyncIterator[tuple[Place, Peer]]:
 
 
 async def handed_over(place: Place, clients: ClientSettings, is_last: bool) -> None:
-    async with (
-        Handover(clients) as handover,
-        handover.ask(place, b"body", HEADERS, is_last=is_last),
-    ):
+    taken = OF_LAST if is_last else OF_CANARY
+    async with Handover(clients) as handover, handover.ask(place, b"body", HEADERS, taken):
         pass
 
 

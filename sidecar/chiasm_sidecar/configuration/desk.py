@@ -43,8 +43,8 @@ class Desk:
         config: SidecarConfig,
         pod: str,
         metrics: Metrics,
-        clients: ClientSettings = DEFAULTS,
         pace: Pace | None = None,
+        clients: ClientSettings = DEFAULTS,
     ) -> None:
         """Raises: OSError when the folder of what is in use cannot be made."""
         self._configuration = config.configuration or Configuration(environment="")

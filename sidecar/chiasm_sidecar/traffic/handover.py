@@ -107,7 +107,7 @@ class Handover:
         revision could do better: FoundFaulty when that says that the request is at fault, Full when
         it is overloaded. While reading: NotAnswered when the connection breaks.
         """
-        response = await self._post(place, body, headers, is_last)
+        response = await self._post(place, body, headers, alone=taken == OF_LAST)
         del body
         try:
             if response.status not in taken:
@@ -122,12 +122,12 @@ class Handover:
             response.close()
 
     async def _post(
-        self, place: Place, body: bytes, headers: Mapping[str, str], is_last: bool
+        self, place: Place, body: bytes, headers: Mapping[str, str], *, alone: bool
     ) -> aiohttp.ClientResponse:
         """Send one request; again when it is lost before a byte of the answer.
 
-        Where another revision could answer, that is quicker than to ask a dead one again: then only
-        a pooled connection that had died under us is worth a second try.
+        Where another revision could answer (this one is not `alone`) that is quicker than to ask a
+        dead one again: then only a pooled connection that had died under us is worth another try.
         """
         sent = {name: headers[name] for name in _PASSED_HEADERS if name in headers}
         sent |= {"x-request-id": headers["x-request-id"], REVISION_HEADER: place.revision}
@@ -135,7 +135,7 @@ class Handover:
         if self._num_sent % _REQUESTS_OF_A_CONNECTION == 0:
             sent["connection"] = "close"
         pauses = self._clients.pauses(self._clients.peer_retries, random.random)
-        if not is_last:
+        if not alone:
             pauses = islice(pauses, 1)
         while True:
             try:
@@ -146,7 +146,7 @@ class Handover:
                     allow_redirects=False,
                 )
             except (aiohttp.ClientConnectorError, aiohttp.ServerTimeoutError) as error:
-                pause = next(pauses, None) if is_last else None
+                pause = next(pauses, None) if alone else None
                 if pause is None:
                     raise _broken() from error
             except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
