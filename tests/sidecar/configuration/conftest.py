@@ -42,6 +42,7 @@ class Place:
     """A pod's folders, and what is configured in it."""
 
     def __init__(self, folder: Path) -> None:
+        folder.mkdir(exist_ok=True)
         self.folder = folder
         self.current = folder / "current"
         self.approvals_path = folder / "approvals.json"
