@@ -42,6 +42,7 @@ class Place:
     """A pod's folders, and what is configured in it."""
 
     def __init__(self, folder: Path) -> None:
+        folder.mkdir(exist_ok=True)
         self.folder = folder
         self.current = folder / "current"
         self.approvals_path = folder / "approvals.json"
@@ -136,7 +137,7 @@ async def stack() -> AsyncIterator[AsyncExitStack]:
 async def start(stack: AsyncExitStack) -> StartPod:
     async def begin(config: SidecarConfig, pod: str = "pod-1", pace: Pace = FAST) -> Pod:
         metrics = Metrics("demo")
-        desk = await stack.enter_async_context(Desk(config, pod, metrics, pace))
+        desk = await stack.enter_async_context(Desk(config, pod, metrics, pace=pace))
         tier = None
         if config.tiers is not None and config.tiers.valkey is not None:
             tier = ValkeyTier(config.tiers.valkey)
