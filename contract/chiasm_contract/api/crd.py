@@ -54,6 +54,8 @@ def structural(node: Mapping[str, Any], definitions: Mapping[str, Any]) -> Schem
         schema["properties"] = {
             name: structural(child, definitions) for name, child in schema["properties"].items()
         }
+        for name in schema.get("required", ()):
+            schema["properties"][name].pop("default", None)  # it has to be said
         schema.pop("default", None)
         if not is_off_when_absent and not schema.get("required"):
             schema["default"] = {
@@ -90,7 +92,6 @@ def _root() -> Schema:
     properties["kind"] = {"type": "string"}
     properties["metadata"] = {"type": "object"}
     _without_default(properties["status"])
-    properties["spec"]["properties"]["model"]["properties"]["source"].pop("default", None)
     root["required"] = ["spec"]
     return root
 

@@ -226,12 +226,13 @@ class Config(ApiModel):
     model_config = ConfigDict(
         json_schema_extra=rules(
             rule(
-                "has(self.environment) == (self.environments.size() > 0)",
+                "has(self.environment) == (has(self.environments) && self.environments.size() > 0)",
                 "must be set exactly when there are environments",
                 field=".environment",
             ),
             rule(
-                "!has(self.environment) || self.environments.exists(e, e.name == self.environment)",
+                "!has(self.environment) || !has(self.environments) "
+                "|| self.environments.exists(e, e.name == self.environment)",
                 "must be the name of one of environments",
                 field=".environment",
             ),
