@@ -293,7 +293,7 @@ def outcome(
         *configured.events(target, config),
     )
     calm = complete and not in_the_way and synced.status is Truth.TRUE
-    settled = calm and counts.ready_updated == counts.desired
+    settled = calm and counts.ready_updated == counts.desired and not configured.moving
     return Outcome(status, _once(events), settled)
 
 

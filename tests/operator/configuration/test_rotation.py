@@ -40,6 +40,7 @@ def test_one_pod_takes_a_new_value_first_and_the_others_behind_its_proof(running
     value("store", "s2")(running)
     running.live(20, until=lambda: "prover" in source(running))
     first = source(running)["prover"]
+    assert not running.one_pass().settled, "the operator looks again soon: no event tells of it"
     assert running.sources.taken == []
     assert running.condition("ConfigSynced") == "False RotationInProgress"
     running.settled()

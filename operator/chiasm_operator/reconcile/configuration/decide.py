@@ -41,6 +41,11 @@ class Configured:
     seen: Seen = field(default_factory=Seen)
 
     @property
+    def moving(self) -> bool:
+        """Whether pods are about something of which no event tells."""
+        return any(each.reason is Reason.ROTATION_IN_PROGRESS for each in self.findings)
+
+    @property
     def digest(self) -> str:
         """Another one for other approvals."""
         text = self.approvals.model_dump_json() if self.approvals else ""
