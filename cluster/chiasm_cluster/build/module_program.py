@@ -23,7 +23,8 @@ from chiasm_cluster.state import locked
 class ModuleProgram:
     """Package `package` of `module`, which the go.mod in `sources` requires.
 
-    `version_variable` is what the linker sets to the version; `minutes` a build on 2 cores takes.
+    `package` is empty where the module itself is the program; `version_variable`, what the linker
+    sets to the version, where the program has none. `minutes` a build on 2 cores takes.
     """
 
     title: str
@@ -37,7 +38,11 @@ class ModuleProgram:
     @property
     def name(self) -> str:
         """The name of the program's file."""
-        return self.package.rpartition("/")[2]
+        return self._path.rpartition("/")[2]
+
+    @property
+    def _path(self) -> str:
+        return f"{self.module}/{self.package}" if self.package else self.module
 
     @property
     def version(self) -> str:
@@ -47,9 +52,9 @@ class ModuleProgram:
     @property
     def target(self) -> Target:
         """What is built."""
-        flags = f"-s -w -X {self.version_variable}={self.version}"
-        part = f"{self.title} {self.version}"
-        return Target(part, self.sources, (f"{self.module}/{self.package}",), flags)
+        variable = self.version_variable
+        flags = "-s -w" + (f" -X {variable}={self.version}" if variable else "")
+        return Target(f"{self.title} {self.version}", self.sources, (self._path,), flags)
 
     def digest(self) -> str:
         """The digest of the module files and how it is built."""
@@ -86,7 +91,11 @@ class ModuleProgram:
         compile_into(unfinished, self.target, go)
         unfinished.rename(folder)
 
-    def charts(self) -> Path:
-        """The folder of the module's own Helm charts, in Go's read-only module cache."""
+    def folder(self) -> Path:
+        """The module's own folder in Go's read-only module cache."""
         command = ["env", "-C", str(self.sources), find_go(), "list", "-m", "-f", "{{.Dir}}"]
-        return Path(run([*command, self.module], timeout=600).strip()) / "charts"
+        return Path(run([*command, self.module], timeout=600).strip())
+
+    def charts(self) -> Path:
+        """The folder of the module's own Helm charts."""
+        return self.folder() / "charts"

@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from chiasm_cluster.build import gateway, metrics, module_program
+from chiasm_cluster.build import external_secrets, gateway, metrics, module_program
 from chiasm_cluster.build.module_program import ModuleProgram
 
-PROGRAMS = [gateway.PROGRAM, metrics.PROGRAM]
+PROGRAMS = [external_secrets.PROGRAM, gateway.PROGRAM, metrics.PROGRAM]
 
 
 @pytest.fixture(params=PROGRAMS, ids=lambda program: program.name)
@@ -43,7 +43,8 @@ def test_version_and_digest_follow_the_module_files(program: ModuleProgram, tmp_
     copied = replace(program, sources=shutil.copytree(program.sources, tmp_path / "copy"))
     before = copied.digest()
     assert before == program.digest()
-    assert program.target.flags.endswith(f"={program.version}")
+    named = f" -X {program.version_variable}={program.version}"
+    assert program.target.flags == "-s -w" + (named if program.version_variable else "")
     (copied.sources / "README.md").write_text("words")
     assert copied.digest() == before
     for name in ("go.mod", "go.sum"):
