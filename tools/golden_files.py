@@ -49,6 +49,10 @@ def by(manifest: dict[str, Any], delivery: str) -> dict[str, Any]:
     chosen["vault"]["delivery"] = delivery
     if delivery in {"csi", "vso"}:  # they know authorities of their own only
         del chosen["vault"]["caConfigMap"]
+    if delivery in {"external-secrets", "vso"}:  # which make a Secret that a kubelet reads
+        registry = next(source for source in chosen["sources"] if source["name"] == "registry")
+        del registry["secret"]
+        registry["kv"] = {"mount": "kv", "path": "travelling/registry"}
     if delivery == "csi":
         tenants = next(source for source in chosen["sources"] if source["name"] == "tenants")
         tenants["keys"] = [{"key": "library"}]

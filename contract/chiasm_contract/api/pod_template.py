@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, StringConstraints
 
-from chiasm_contract.api.fields import ApiModel, rule, rules
+from chiasm_contract.api.fields import ONE_ORIGIN, ApiModel, SourceName, rule, rules
 
 Word = Annotated[str, StringConstraints(max_length=253)]
 Words = dict[str, Annotated[str, StringConstraints(max_length=4096)]]
@@ -35,11 +35,18 @@ class Toleration(ApiModel):
     )
 
 
-class LocalReference(ApiModel):
-    """An object in the resource's namespace."""
+class ImagePullSecret(ApiModel):
+    """Credentials with which nodes pull images: a Secret, or a source that becomes one."""
 
-    name: Annotated[str, StringConstraints(min_length=1, max_length=253)] = Field(
-        description="Its name."
+    model_config = ConfigDict(json_schema_extra=rules(ONE_ORIGIN))
+
+    name: Annotated[str, StringConstraints(min_length=1, max_length=253)] | None = Field(
+        default=None, description="Name of the Secret."
+    )
+    source: SourceName | None = Field(
+        default=None,
+        description="Name of a source of the environment whose entry .dockerconfigjson they are: a "
+        "secret, or a kv secret that delivery external-secrets or vso makes a Secret of.",
     )
 
 
@@ -157,8 +164,8 @@ class PodTemplate(ApiModel):
         description="Environment variables of the worker, such as NVIDIA_DRIVER_CAPABILITIES.",
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
     )
-    image_pull_secrets: list[LocalReference] = Field(
-        default_factory=list, max_length=16, description="Secrets to pull images with."
+    image_pull_secrets: list[ImagePullSecret] = Field(
+        default_factory=list, max_length=16, description="Credentials to pull images with."
     )
     service_account_annotations: Words = Field(
         default_factory=dict,

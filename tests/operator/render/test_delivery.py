@@ -32,6 +32,7 @@ VAULT = {
 # github.com/hashicorp/vault-secrets-operator, 9b840a5a: config/crd/bases.
 DESTINATION = {
     *("destination.name!", "destination.create", "destination.transformation.excludeRaw"),
+    "destination.type",
 }
 FIELDS: dict[str, set[str]] = {
     "SecretStore": {f"provider.vault.{each}" for each in {*VAULT, "path", "version"}},
@@ -39,7 +40,7 @@ FIELDS: dict[str, set[str]] = {
         *("refreshInterval", "secretStoreRef.kind", "secretStoreRef.name"),
         *("dataFrom.extract.key!", "dataFrom.sourceRef.generatorRef.apiVersion"),
         *("dataFrom.sourceRef.generatorRef.kind!", "dataFrom.sourceRef.generatorRef.name!"),
-        *("target.name", "target.creationPolicy", "target.deletionPolicy"),
+        *("target.name", "target.creationPolicy", "target.deletionPolicy", "target.template.type"),
     },
     "VaultDynamicSecret.generators.external-secrets.io": {
         *("path!", "method", "parameters.common_name", "parameters.ttl"),
@@ -132,24 +133,29 @@ def test_each_kind_of_a_delivery_is_known_and_pruned() -> None:
 
 
 @pytest.mark.parametrize("by", ["external-secrets", "vso"])
-def test_each_source_becomes_the_secret_that_pods_mount(
+def test_each_source_becomes_the_secret_that_pods_mount_or_are_pulled_with(
     by: str, made: Callable[..., tuple[Manifest, ...]], make_target: Make, load_example: Load
 ) -> None:
-    written = [
-        manifest["spec"][section]["name"]
+    *written, registry = [
+        manifest["spec"][section]
         for manifest in made(by)
         for section in ("target", "destination")
         if section in manifest["spec"]
     ]
     body = load_tool("golden_files").by(load_example("environments"), by)
     target = make_target("environments", **body["spec"])
+    pod = pod_spec(target)
     mounted = [
         volume["secret"]["secretName"]
-        for volume in pod_spec(target)["volumes"]
+        for volume in pod["volumes"]
         if volume["name"].startswith("source-") and "secret" in volume
     ]
-    assert written == mounted
-    assert all(name.startswith(f"travelling-{target.revision}-") for name in written)
+    assert [each["name"] for each in written] == mounted
+    assert [{"name": registry["name"]}] == pod["imagePullSecrets"]
+    assert all(name.startswith(f"travelling-{target.revision}-") for name in mounted)
+    # A kubelet takes a Secret of this type alone; all others may be of any.
+    assert registry.get("template", registry)["type"] == "kubernetes.io/dockerconfigjson"
+    assert not any("template" in each or "type" in each for each in written)
 
 
 def test_both_halves_of_a_lease_are_read_by_one_path(

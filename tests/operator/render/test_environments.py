@@ -12,8 +12,10 @@ from chiasm_contract import names
 from chiasm_contract.config import SidecarConfig
 from chiasm_contract.configuration import Configuration
 from chiasm_operator import render
+from chiasm_operator.reconcile.configuration.seen import look
+from chiasm_operator.reconcile.observed import Observed
 from chiasm_operator.render import Target
-from chiasm_operator.render.configuration.references import current, references
+from chiasm_operator.render.configuration.references import current, in_pods, references
 from chiasm_operator.render.revision import parse, record_of
 from chiasm_operator.resource import parse_spec
 
@@ -249,12 +251,56 @@ def test_each_field_that_names_a_source_reads_what_is_in_use(make_target: MakeTa
         "tiers.valkey.clientKeySecret",
         "tenants.keysSecret",
         "tenants.serverKeySecret",
+        "podTemplate.imagePullSecrets[0]",
     ]
     text = child(target, "ConfigMap")["data"]["sidecar.json"]
     for each in named:
-        assert f'"{current(each.source, each.key)}"' in text, each
+        taken = f'"{current(each.source, each.key)}"' in text
+        assert taken == (each.use is not None), each
     mounted = {volume["name"] for volume in pod_spec(target)["volumes"]}
     assert not mounted & {"valkey", "peers", "tenant-keys", "server-key"}, "no Secret by name"
+
+
+def pulling(kind: str, delivery: str | None = None, **more: Any) -> dict[str, Any]:
+    """Sections of a spec whose nodes pull images by the source `store`, which nothing else uses."""
+    given = environment(kind)
+    given["sources"][0] = {"name": "store", kind: KINDS[kind]}
+    if delivery:
+        given["vault"] = {"address": "https://vault", "auth": {"role": "r"}, "delivery": delivery}
+    secrets = [{"name": "registry"}, {"source": "store"}]
+    return {**sections(given), "tiers": None, "podTemplate": {"imagePullSecrets": secrets}, **more}
+
+
+@pytest.mark.parametrize(
+    ("kind", "delivery", "name"),
+    [
+        ("secret", None, "store"),
+        ("kv", "external-secrets", "{whole}-store"),
+        ("kv", "vso", "{whole}-store"),
+    ],
+)
+def test_nodes_pull_images_by_a_source_and_no_pod_has_it(
+    kind: str, delivery: str | None, name: str, make_target: MakeTarget
+) -> None:
+    target = make_target(**pulling(kind, delivery))
+    pod = pod_spec(target)
+    whole = target.revision_name(target.revision)
+    assert pod["imagePullSecrets"] == [{"name": "registry"}, {"name": name.format(whole=whole)}]
+    volumes = {volume["name"] for volume in pod["volumes"]}
+    assert volumes == {volume["name"] for volume in pod_spec(make_target())["volumes"]}
+    data = child(target, "ConfigMap")["data"]
+    configuration = SidecarConfig.model_validate_json(data["sidecar.json"]).configuration
+    assert configuration == Configuration(environment="prod")
+    assert look(target, Observed(), {target.revision: target.spec}).has_sources is False
+
+
+def test_a_pod_has_a_source_by_which_images_are_pulled_if_a_field_of_it_takes_it(
+    make_target: MakeTarget,
+) -> None:
+    tiers = {"host": {"maxBytes": "64Mi"}, "valkey": VALKEY}
+    target = make_target(**pulling("secret", tiers=tiers))
+    assert [each.name for each in in_pods(target.spec)] == ["store"]
+    assert "source-store" in {volume["name"] for volume in pod_spec(target)["volumes"]}
 
 
 @pytest.mark.parametrize("delivery", [None, *load_tool("golden_files").DELIVERIES])

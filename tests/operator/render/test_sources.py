@@ -64,6 +64,35 @@ def torn(spec: dict[str, Any], chosen: dict[str, Any]) -> None:
     spec["tiers"]["valkey"]["usernameSecret"] = {"source": "shared", "key": "user"}
 
 
+def pulled_from(kind: str, delivery: str | None = None) -> Change:
+    def change(spec: dict[str, Any], chosen: dict[str, Any]) -> None:
+        origins = {
+            "configMap": {"name": "registry"},
+            "kv": {"path": "registry"},
+            "database": {"mount": "database", "role": "registry"},
+        }
+        registry = source(chosen, "registry")
+        del registry["secret"]
+        registry[kind] = origins[kind]
+        chosen["vault"]["delivery"] = delivery or "direct"
+
+    change.__name__ = f"pulled_from_{kind}_{delivery}"
+    return change
+
+
+def restarted(spec: dict[str, Any], chosen: dict[str, Any]) -> None:
+    source(chosen, "registry")["onChange"] = "restart"
+
+
+def by_entry(spec: dict[str, Any], chosen: dict[str, Any]) -> None:
+    source(chosen, "registry")["keys"] = [{"key": ".dockerconfigjson", "onChange": "ignore"}]
+
+
+def lost(spec: dict[str, Any], chosen: dict[str, Any]) -> None:
+    chosen["sources"].remove(source(chosen, "registry"))
+
+
+PULL = "spec.podTemplate.imagePullSecrets[0].source"
 ENVIRONMENT = "spec.config.environments[prod-canary]"
 FAULTS: dict[Change, tuple[str, str]] = {
     absent: (
@@ -80,6 +109,15 @@ FAULTS: dict[Change, tuple[str, str]] = {
     vso: (f"{ENVIRONMENT}.vault.caConfigMap", "is of no use with delivery: vso"),
     unnamed: ("spec.tenants.keysSecret.source", "csi mounts only entries that are named"),
     leased: ("spec.tiers.peers.secret.source", "'store' gives each pod credentials of its own"),
+    pulled_from("configMap"): (PULL, "'registry' is a configMap, and a kubelet reads Secrets only"),
+    pulled_from("database", "external-secrets"): (PULL, "no entry .dockerconfigjson"),
+    **{
+        pulled_from("kv", delivery): (PULL, f"becomes no Secret with delivery: {delivery}")
+        for delivery in ("direct", "agent", "injector")
+    },
+    restarted: (f"{ENVIRONMENT}.sources[registry].onChange", "nothing is restarted"),
+    by_entry: (f"{ENVIRONMENT}.sources[registry].keys", "leave keys out"),
+    lost: (PULL, "environment 'prod-canary' has no source 'registry'"),
     torn: ("spec.tiers.valkey.usernameSecret.source", "credentials with a lease change together"),
 }
 

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from chiasm_operator.reconcile.observed import Observed, is_ready, pods_of
 from chiasm_operator.render import Target
+from chiasm_operator.render.configuration.references import in_pods
 from chiasm_operator.resource import Manifest
 
 
@@ -63,12 +64,18 @@ def look(target: Target, observed: Observed, specs: Mapping[str, Spec]) -> Seen:
     text = (config.get("data") or {}).get(names.APPROVALS_KEY)
     return Seen(
         tuple(
-            RevisionSeen(revision, spec.config.chosen, _pods(observed, revision))
+            RevisionSeen(revision, environment, _pods(observed, revision))
             for revision, spec in specs.items()
-            if spec.config.chosen is not None
+            if (environment := _of_pods(spec)) is not None
         ),
         _approvals(text),
     )
+
+
+def _of_pods(spec: Spec) -> Environment | None:
+    """The environment with the sources that pods have and report of."""
+    chosen = spec.config.chosen
+    return chosen and chosen.model_copy(update={"sources": list(in_pods(spec))})
 
 
 def _approvals(text: str | None) -> Approvals:

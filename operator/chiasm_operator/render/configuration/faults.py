@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from chiasm_contract.api.environments import Environment, Source
 from chiasm_contract.api.v1alpha1 import Spec
 
+from chiasm_operator.render.configuration import pulling
 from chiasm_operator.render.configuration.references import Reference, references
 
 PathAndMessage = tuple[str, str]
@@ -88,10 +89,17 @@ def _source(
     if not named and not any(key.env for key in source.keys):
         yield (
             path,
-            "nothing uses it; name it in a field of spec.tiers or spec.tenants, give one of its "
-            "keys an env, or leave it out.",
+            "nothing uses it; name it in a field of spec.tiers, spec.tenants or "
+            "spec.podTemplate.imagePullSecrets, give one of its keys an env, or leave it out.",
         )
+    if named and all(each.use is None for each in named):
+        yield from pulling.idle(path, source)
     for each in named:
+        if each.use is None:
+            why = pulling.fault(environment, source)
+            if why is not None:
+                yield f"{each.field}.source", why
+            continue
         if source.leased and each.use != "valkey":
             yield (
                 f"{each.field}.source",

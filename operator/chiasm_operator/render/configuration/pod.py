@@ -12,6 +12,7 @@ from chiasm_contract.api.environments import Source
 
 from chiasm_operator.render import delivery
 from chiasm_operator.render.configuration import agent, digest
+from chiasm_operator.render.configuration.references import in_pods
 from chiasm_operator.render.configuration.resolved import by_delivery, mounted_path
 from chiasm_operator.render.delivery import csi
 from chiasm_operator.render.pod.secret_use import SecretUse
@@ -27,7 +28,7 @@ _MODE = 0o440
 
 def has_sources(target: Target) -> bool:
     """Whether its pods have any."""
-    return target.environment is not None and bool(target.environment.sources)
+    return bool(in_pods(target.spec))
 
 
 def labels(target: Target) -> dict[str, str]:
@@ -38,7 +39,7 @@ def labels(target: Target) -> dict[str, str]:
 
 def volumes(target: Target) -> list[dict[str, Any]]:
     """The pod's volumes."""
-    if target.environment is None or not has_sources(target):
+    if not has_sources(target):
         return []
     key = {"key": names.CONFIG_DIGEST_KEY, "path": names.CONFIG_DIGEST_KEY}
     secret = {
@@ -52,7 +53,7 @@ def volumes(target: Target) -> list[dict[str, Any]]:
         {"name": _DIGEST, "secret": secret},
         *(
             {"name": _volume(source), **volume}
-            for source in target.environment.sources
+            for source in in_pods(target.spec)
             if (volume := _mounted(target, source))
         ),
         *_for_the_server(target),
@@ -102,13 +103,13 @@ def _for_the_server(target: Target) -> list[dict[str, Any]]:
 
 def mounts(target: Target) -> list[dict[str, Any]]:
     """Where the sidecar finds them. No subPath: such mounts never change."""
-    if target.environment is None or not has_sources(target):
+    if not has_sources(target):
         return []
     read = {
         _DIGEST: names.CONFIG_DIGEST_DIR,
         **{
             _volume(source): str(mounted_path(source))
-            for source in target.environment.sources
+            for source in in_pods(target.spec)
             if _mounted(target, source)
         },
     }
@@ -149,6 +150,6 @@ def secret_uses(target: Target) -> tuple[SecretUse, ...]:
             f"spec.config.environments[{environment.name}].sources[{source.name}].secret",
             source.secret.name,
         )
-        for source in (environment.sources if environment else ())
+        for source in in_pods(target.spec)
         if environment and source.secret
     )

@@ -15,7 +15,7 @@ from chiasm_contract.configuration import (
     VaultLogin,
 )
 
-from chiasm_operator.render.configuration.references import uses
+from chiasm_operator.render.configuration.references import in_pods, uses
 from chiasm_operator.render.target import Target
 
 # Where every pod is given its own credentials. By the others a Secret holds one set for all.
@@ -47,17 +47,16 @@ def configuration(target: Target) -> Configuration | None:
     environment = target.environment
     if environment is None:
         return None
-    used, any_source = uses(target.spec), bool(environment.sources)
+    used, sources = uses(target.spec), in_pods(target.spec)
     digest_key = Path(names.CONFIG_DIGEST_DIR) / names.CONFIG_DIGEST_KEY
     return Configuration(
         environment=environment.name,
         sources=tuple(
-            _resolved(source, environment.vault, used.get(source.name, ()))
-            for source in environment.sources
+            _resolved(source, environment.vault, used.get(source.name, ())) for source in sources
         ),
         vault=_login(target),
-        digest_key_path=digest_key if any_source else None,
-        approvals_path=Path(names.APPROVALS_FILE) if any_source else None,
+        digest_key_path=digest_key if sources else None,
+        approvals_path=Path(names.APPROVALS_FILE) if sources else None,
     )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from chiasm_contract.api.environments import Source, Vault
 
+from chiasm_operator.render.configuration.pulling import secret_type
 from chiasm_operator.render.configuration.resolved import address, api_path, by_delivery
 from chiasm_operator.render.delivery.naming import made as an_object
 from chiasm_operator.render.delivery.naming import name
@@ -47,11 +48,17 @@ def _of(target: Target, vault: Vault, source: Source) -> list[dict[str, Any]]:
         first = an_object(_GENERATORS, _GENERATOR, called, _generated(target, vault, source))
         reference = {"apiVersion": _GENERATORS, "kind": _GENERATOR, "name": called}
         wanted = {"dataFrom": [{"sourceRef": {"generatorRef": reference}}]}
+    shape = secret_type(target, source)
     spec = {
         "refreshInterval": _interval(source),
         **wanted,
-        # What pods use stays where it is when the server has it no longer.
-        "target": {"name": called, "creationPolicy": "Owner", "deletionPolicy": "Retain"},
+        "target": {
+            "name": called,
+            "creationPolicy": "Owner",
+            # What pods use stays where it is when the server has it no longer.
+            "deletionPolicy": "Retain",
+            **({"template": shape} if shape else {}),
+        },
     }
     return [first, an_object(_API, _SECRET, called, spec)]
 

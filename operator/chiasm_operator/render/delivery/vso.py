@@ -11,6 +11,7 @@ from typing import Any
 
 from chiasm_contract.api.environments import Source, Vault
 
+from chiasm_operator.render.configuration.pulling import secret_type
 from chiasm_operator.render.configuration.resolved import address, by_delivery
 from chiasm_operator.render.delivery.naming import made as an_object
 from chiasm_operator.render.delivery.naming import name, whole
@@ -65,6 +66,7 @@ def _secret(target: Target, source: Source) -> dict[str, Any]:
             "name": called,
             "create": True,
             "transformation": {"excludeRaw": True},
+            **secret_type(target, source),
         },
     }
     if source.kv:

@@ -9,13 +9,14 @@ from typing import Any
 
 from chiasm_contract import names
 
+from chiasm_operator.render.configuration import pulling
 from chiasm_operator.render.target import Target
 
 _GPU_RESOURCES = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu"}
 _DEVICE_CLAIM = "device"
 _AS_THEY_ARE = (
     "nodeSelector", "tolerations", "affinity", "schedulerName", "priorityClassName",
-    "runtimeClassName", "imagePullSecrets",
+    "runtimeClassName",
 )  # fmt: skip
 
 
@@ -60,10 +61,12 @@ def pod_fields(target: Target) -> dict[str, Any]:
     dumped = template.model_dump(by_alias=True, exclude_none=True)
     claim = target.spec.resources.device.claim_template_name
     claims = [{"name": _DEVICE_CLAIM, "resourceClaimTemplateName": claim}] if claim else []
+    secrets = pulling.secrets(target)
     return {
         "topologySpreadConstraints": _spread(target, dumped["topologySpreadConstraints"]),
         **({"resourceClaims": claims} if claims else {}),
         **{key: dumped[key] for key in _AS_THEY_ARE if dumped.get(key)},
+        **({"imagePullSecrets": secrets} if secrets else {}),
     }
 
 
