@@ -141,7 +141,7 @@ class Source(ApiModel):
 
     @property
     def leased(self) -> bool:
-        """Whether each pod has credentials of its own, which end at a time."""
+        """Whether the server makes it anew for each who asks, and it ends at a time."""
         return self.in_vault and self.kv is None
 
 
@@ -236,3 +236,11 @@ class Environment(ApiModel):
     def source(self, name: str) -> Source | None:
         """The source of that name."""
         return next((each for each in self.sources if each.name == name), None)
+
+    def leases(self, source: Source) -> bool:
+        """Whether each pod has a lease of a source for itself.
+
+        Not where one controller asks and writes a Secret: what is in it all pods have alike.
+        """
+        delivery = self.vault.delivery if self.vault is not None else None
+        return source.leased and delivery in ("direct", "agent", "injector", "csi")

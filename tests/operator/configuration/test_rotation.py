@@ -50,6 +50,36 @@ def test_one_pod_takes_a_new_value_first_and_the_others_behind_its_proof(running
     assert "SecretRotated" in running.reasons()
 
 
+def test_a_user_that_a_controller_has_made_for_all_is_a_value_as_any_other() -> None:
+    """The server leases it to the controller; pods have one Secret alike and know of no lease."""
+    world = World()
+    world.sources.values |= {"store": "s1", "keys": "k1"}
+    server = {"address": "http://bao:8200", "auth": {"role": "reader"}}
+    prod = {
+        "name": "prod",
+        "vault": {**server, "delivery": "external-secrets"},
+        "sources": [
+            {"name": "store", "database": {"mount": "database", "role": "store"}},
+            {"name": "keys", "kv": {"path": "keys"}},
+        ],
+    }
+    entries = {f"{key}Secret": {"source": "store", "key": key} for key in ("username", "password")}
+    world.apply_spec(
+        replicas=3,
+        config={"environment": "prod", "environments": [prod]},
+        tenants={"keysSecret": {"source": "keys"}, "serverKeySecret": {"name": "server-key"}},
+        tiers={"valkey": {"host": "valkey.cache.svc", **entries}},
+    )
+    world.settled()
+    assert source(world) == {"name": "store", "version": "s1", "pods": "3/3"}
+    conditions = {each["type"] for each in world.resource["status"]["conditions"]}
+    assert "SecretLeaseHealthy" not in conditions
+    value("store", "s2")(world)
+    world.settled()
+    assert [new for _, new in world.sources.taken] == ["s2"] * 3
+    assert source(world) == {"name": "store", "version": "s2", "pods": "3/3"}
+
+
 def test_a_value_that_does_not_work_stays_out_and_is_named(running: World) -> None:
     value("store", "s2", bad=True)(running)
     running.settled()

@@ -94,7 +94,8 @@ def decide(target: Target, observed: Observed, specs: Mapping[str, Spec], now: i
 
 
 def _approved(seen: RevisionSeen, before: Approvals) -> dict[str, Approval]:
-    shared = [each.name for each in seen.environment.sources if not each.leased]
+    environment = seen.environment
+    shared = [each.name for each in environment.sources if not environment.leases(each)]
     found = {name: approve(before.of(seen.revision, name), seen.reports(name)) for name in shared}
     return {name: approval for name, approval in found.items() if approval is not None}
 
@@ -140,7 +141,7 @@ def _rotating(seen: Seen, approvals: Approvals) -> bool:
     """Leases are each pod's own affair, and of many pods some is always new."""
     for each in seen.revisions:
         for source in each.environment.sources:
-            if source.leased:
+            if each.environment.leases(source):
                 continue
             reports = each.reports(source.name).values()
             approval = approvals.of(each.revision, source.name)

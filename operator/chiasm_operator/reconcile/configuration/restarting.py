@@ -35,8 +35,9 @@ def stamp(seen: RevisionSeen, roll: Roll, now: int) -> str | None:
 
 
 def _wanted(seen: RevisionSeen, source: Source, roll: Roll, now: int) -> Iterator[str]:
+    leased = seen.environment.leases(source)
     for pod, report in seen.reports(source.name).items():
         if report.restart is not None:
             yield report.restart
-        elif source.leased and report.lease is not None and now >= restart_at(report.lease, roll):
+        elif leased and report.lease is not None and now >= restart_at(report.lease, roll):
             yield f"{pod} {report.id}"

@@ -94,7 +94,7 @@ def _waiting(seen: RevisionSeen, approvals: Approvals) -> Iterator[str]:
         approval = approvals.of(seen.revision, source.name)
         if any(each.restart for each in reports.values()):
             yield f"{_where(seen, source)} changed; pods are replaced for it, a new one first."
-        elif not source.leased and approval is not None:
+        elif not seen.environment.leases(source) and approval is not None:
             behind = sorted(pod for pod, each in reports.items() if each.id != approval.id)
             if approval.prover is not None:
                 yield f"{_where(seen, source)}: pod {approval.prover} tries {approval.id} first."
@@ -122,7 +122,8 @@ def leases(seen: Seen, rolls: Rolls, now: int) -> Finding | None:
         for pod, report in sorted(each.reports(source.name).items())
         if report.lease is not None
     ]
-    if not any(source.leased for each in seen.revisions for source in each.environment.sources):
+    places = [each.environment for each in seen.revisions]
+    if not any(place.leases(source) for place in places for source in place.sources):
         return None
     for each, source, pod, report in leased:
         lease = report.lease
@@ -183,12 +184,12 @@ def _source(
     wanted = approval.id if approval else None
     using = sum(each.id is not None and wanted in (None, each.id) for each in reports.values())
     whole = using == len(seen.pods) and (approval is None or approval.prover is None)
-    version = before.version if before else None
-    if not source.leased and (whole or version is None):
+    version, own = before.version if before else None, seen.environment.leases(source)
+    if not own and (whole or version is None):
         version = in_use(reports)
     return StatusSource(
         name=source.name,
-        version=None if source.leased else version,
+        version=None if own else version,
         pods=f"{using}/{len(seen.pods)}",
         rotating_to=wanted if not whole and wanted != version else None,
         prover=approval.prover if approval else None,

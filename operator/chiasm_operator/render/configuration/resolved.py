@@ -18,8 +18,6 @@ from chiasm_contract.configuration import (
 from chiasm_operator.render.configuration.references import in_pods, uses
 from chiasm_operator.render.target import Target
 
-# Where every pod is given its own credentials. By the others a Secret holds one set for all.
-_EACH_ITS_OWN: frozenset[Delivery] = frozenset({"direct", "agent", "injector", "csi"})
 _RENDERED: dict[Delivery, str] = {
     "agent": names.AGENT_RENDERED_DIR,
     "injector": names.INJECTOR_RENDERED_DIR,
@@ -52,7 +50,7 @@ def configuration(target: Target) -> Configuration | None:
     return Configuration(
         environment=environment.name,
         sources=tuple(
-            _resolved(source, environment.vault, used.get(source.name, ())) for source in sources
+            _resolved(environment, source, used.get(source.name, ())) for source in sources
         ),
         vault=_login(target),
         digest_key_path=digest_key if sources else None,
@@ -70,7 +68,8 @@ def rendered_path(source: Source, delivery: Delivery) -> Path:
     return Path(_RENDERED[delivery]) / f"{source.name}.json"
 
 
-def _resolved(source: Source, vault: Vault | None, used: tuple[Use, ...]) -> ConfigSource:
+def _resolved(environment: Environment, source: Source, used: tuple[Use, ...]) -> ConfigSource:
+    vault = environment.vault
     delivery = vault.delivery if vault is not None and source.in_vault else None
     kind, path = _place(source, delivery)
     asked = path is None
@@ -86,7 +85,7 @@ def _resolved(source: Source, vault: Vault | None, used: tuple[Use, ...]) -> Con
         ttl_seconds=pki.ttl_seconds if pki else None,
         on_change=source.on_change,
         keys={key.key: key.on_change for key in source.keys if key.on_change != source.on_change},
-        leased=source.leased and delivery in _EACH_ITS_OWN,
+        leased=environment.leases(source),
         uses=used,
     )
 
