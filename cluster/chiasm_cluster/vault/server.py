@@ -51,15 +51,14 @@ class Server:
     def admit(self, role: str, account: str, namespace: str, policy: str, **more: object) -> None:
         """Pods of a ServiceAccount may log in as `role` and then do what `policy` says."""
         self.client.sys.create_or_update_policy(role, policy)
-        self.write(
-            f"auth/kubernetes/role/{role}",
-            bound_service_account_names=[account],
-            bound_service_account_namespaces=[namespace],
-            audience="vault",
-            token_policies=[role],
-            token_ttl="10m",  # noqa: S106 - a time
-            **more,
-        )
+        said = {
+            "bound_service_account_names": [account],
+            "bound_service_account_namespaces": [namespace],
+            "audience": "vault",
+            "token_policies": [role],
+            "token_ttl": "10m",
+        }
+        self.write(f"auth/kubernetes/role/{role}", **{**said, **more})
 
     def enable(self, engine: str, path: str, **options: object) -> None:
         """Mount an engine."""
