@@ -57,8 +57,10 @@ class Configured:
         roles = target.revision, stable
         return said.status(self.seen, self.approvals or Approvals(), before, roles)
 
-    def events(self, target: Target, after: StatusConfig | None) -> tuple[Event, ...]:
-        """What has been done since the stored status, and what is begun."""
+    def events(
+        self, target: Target, after: StatusConfig | None, *, written: bool
+    ) -> tuple[Event, ...]:
+        """What has been done since the stored status, and, where it could be `written`, begun."""
         before = target.resource.status.get("config")
         begun = tuple(
             Event(
@@ -66,7 +68,7 @@ class Configured:
                 f"Pods of revision {revision} are replaced: a value changed that they cannot take "
                 "up while they run, or a lease is about to end.",
             )
-            for revision in self.restarts
+            for revision in (self.restarts if written else ())
         )
         return (*said.told(before, after), *begun)
 
