@@ -116,10 +116,10 @@ def _restarts(
     found = {}
     for each in seen.revisions:
         live = observed.child("Deployment", target.revision_name(each.revision))
-        if live is None or not _settled(live):
+        if live is None or not _settled(live, len(each.pods)):
             continue
-        stamp = restarting.stamp(each, rolls[each.revision], now)
-        if stamp is not None and stamp != stamped(live):
+        stamp = restarting.stamp(each, rolls[each.revision], now, stamped(live))
+        if stamp is not None:
             found[each.revision] = stamp
     return found
 
@@ -131,15 +131,18 @@ def stamped(live: Mapping[str, Any]) -> str | None:
     return value
 
 
-def _settled(live: Mapping[str, Any]) -> bool:
+def _settled(live: Mapping[str, Any], num_pods: int) -> bool:
+    """Whether all its pods are of its template, those that were looked at too: what a Deployment
+    says may come before the news of its pods."""
     status, wanted = live.get("status", {}), live.get("spec", {}).get("replicas", 0)
     counts = {status.get(name, 0) for name in ("replicas", "updatedReplicas")}
     seen = status.get("observedGeneration") == live["metadata"].get("generation")
-    return seen and counts == {wanted}
+    return seen and counts == {wanted} and num_pods == wanted
 
 
 def _rotating(seen: Seen, approvals: Approvals) -> bool:
-    """Leases are each pod's own affair, and of many pods some is always new."""
+    """Leases are each pod's own affair, and of many pods some is always new. What is wrong may stay
+    so: conditions tell of it, and it holds nothing up."""
     for each in seen.revisions:
         for source in each.environment.sources:
             if source.leased:
@@ -147,16 +150,14 @@ def _rotating(seen: Seen, approvals: Approvals) -> bool:
             reports = each.reports(source.name).values()
             approval = approvals.of(each.revision, source.name)
             refused = any(report.refused for report in reports)
-            behind = approval and any(report.id not in (None, approval.id) for report in reports)
+            behind = approval and any(
+                report.id not in (None, approval.id) and report.fault is None for report in reports
+            )
             if behind and not refused:
                 return True
-        if any(_behind(pod.report.asked, approvals) for pod in each.pods if pod.report):
+        if any(pod.is_behind(approvals.asked) and not pod.is_stuck for pod in each.pods):
             return True
     return False
-
-
-def _behind(asked: str | None, approvals: Approvals) -> bool:
-    return approvals.asked is not None and asked != approvals.asked
 
 
 def _hurried(seen: Seen, approvals: Approvals) -> list[str]:
@@ -172,6 +173,6 @@ def _hurried(seen: Seen, approvals: Approvals) -> list[str]:
                 if report.offered is not None and not report.leased
             ]
             mine = any(item and item.prover in (None, pod.name) for item in allowed)
-            if mine or _behind(pod.report.asked, approvals):
+            if mine or pod.is_behind(approvals.asked):
                 found.append(pod.name)
     return found
