@@ -174,7 +174,7 @@ class Trial:
     async def failures(self) -> dict[str, dict[str, Any]]:
         """The figures of each failure."""
         server, stand = self.stand.vault.server, self.stand
-        nothing = ""
+        nothing = 'path "secret/data/nothing" { capabilities = ["read"] }'
 
         async def for_a_while() -> None:
             await asyncio.sleep(_ILL_SECONDS)

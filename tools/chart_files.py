@@ -43,6 +43,7 @@ REFINEMENTS: dict[str, dict[str, Any]] = {
     },
     "resources.requests": _QUANTITIES,
     "resources.limits": _QUANTITIES,
+    "alerts.labels": _WORDS,
     "podLabels": _WORDS,
     "podAnnotations": _WORDS,
     "nodeSelector": _WORDS,

@@ -24,7 +24,8 @@ _READ_ALL = (
     "found={}\n"
     "for folder,_,files in os.walk(sys.argv[1]):\n"
     "  for name in files:\n"
-    "    with open(os.path.join(folder,name),errors='replace') as file: found[name]=file.read()\n"
+    "    with open(os.path.join(folder,name),errors='replace') as file:\n"
+    "      found[os.path.join(folder,name)]=file.read()\n"
     "print(json.dumps(found))"
 )
 
@@ -48,7 +49,8 @@ class Markers:
                 "exec", pod, "-n", tour.NAMESPACE, "-c", names.SIDECAR_CONTAINER, "--",
                 "python3", "-c", _READ_ALL, names.CONFIG_CURRENT_DIR, quiet=True,
             )  # fmt: skip
-            for name, text in json.loads(said or "{}").items():
+            for path, text in json.loads(said or "{}").items():
+                name = path.rpartition("/")[2]
                 try:
                     parsed = json.loads(text)
                 except ValueError:

@@ -290,7 +290,7 @@ def outcome(
     events = (
         *_events(resource.conditions, conditions),
         *changes,
-        *configured.events(target, config),
+        *configured.events(target, config, written=not refused),
     )
     calm = complete and not in_the_way and synced.status is Truth.TRUE
     settled = calm and counts.ready_updated == counts.desired and not configured.moving

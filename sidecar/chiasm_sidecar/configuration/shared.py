@@ -7,6 +7,7 @@ somebody else renews, an agent, and is taken at once.
 from __future__ import annotations
 
 import asyncio
+import logging
 from pathlib import Path
 
 from chiasm_contract.configuration import ConfigSource
@@ -19,6 +20,8 @@ from chiasm_sidecar.configuration.offers import Entries, Offer, digest, of_kind,
 from chiasm_sidecar.configuration.vault.faults import VaultFault
 from chiasm_sidecar.configuration.vault.server import VaultServer
 from chiasm_sidecar.configuration.vault.session import Session
+
+log = logging.getLogger("chiasm.sidecar.configuration")
 
 
 class SharedKeeper(Keeper):
@@ -36,6 +39,8 @@ class SharedKeeper(Keeper):
         self._session: Session | None = None
         self._log_in_again_at = 0.0
         self._check_at = 0.0
+        self._try_restart_at = 0.0
+        self._restart_refused: str | None = None
         self._looked_at = float("-inf")
         self._offer: Offer | None = None
 
@@ -56,7 +61,32 @@ class SharedKeeper(Keeper):
 
     async def _consider(self, offer: Offer) -> None:
         first = None if self.generation is None else self.generation.entries
-        self.restart = self._restart(first, offer.entries)
+        await self._consider_taking(first, offer)
+        await self._consider_restart(self._restart(first, offer.entries), offer)
+
+    async def _consider_restart(self, wanted: str | None, offer: Offer) -> None:
+        """Ask to be replaced, but only for what works: new pods would begin without it."""
+        around, name = self.around, self.source.name
+        if wanted is None:
+            self.restart = self._restart_refused = None
+        elif wanted != self.restart and around.clock() >= self._try_restart_at:
+            trial = self.current.stage(offer.entries, Record(id=offer.id))
+            try:
+                proof = await self._prove(trial)
+            finally:
+                self.current.remove(trial)
+            proved = proof.outcome == "proved"
+            self.restart = wanted if proved else None
+            if not proved and proof.words != self._restart_refused:
+                fields = {"source": name, "id": offer.id, "why": proof.words}
+                log.warning("pods are not replaced for a value", extra={"fields": fields})
+            self._restart_refused = None if proved else proof.words
+            self._try_restart_at = 0.0 if proved else around.clock() + around.pace.check
+        if self._restart_refused is not None:
+            self.refused = self._restart_refused
+            around.meters.refused(name, True)
+
+    async def _consider_taking(self, first: Entries | None, offer: Offer) -> None:
         entries = taken(self.source, first, offer.entries)
         in_use = self.generation
         if in_use is not None and entries == in_use.entries:

@@ -10,8 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 
-def report(using: str | None, offered: str | None = None, refused: str | None = None):
-    return SourceReport(name="store", id=using, offered=offered, refused=refused)
+def report(
+    using: str | None,
+    offered: str | None = None,
+    refused: str | None = None,
+    fault: str | None = None,
+) -> SourceReport:
+    return SourceReport(name="store", id=using, offered=offered, refused=refused, fault=fault)
 
 
 def test_what_pods_began_with_is_allowed() -> None:
@@ -43,6 +48,15 @@ def test_another_pod_goes_first_where_the_first_is_gone() -> None:
     assert approve(Approval(id="2", prover="a"), {"b": report("1", "2")}) == Approval(
         id="2", prover="b"
     )
+
+
+def test_a_pod_that_cannot_ask_lets_another_go_first() -> None:
+    cut_off = report("1", "2", fault="It cannot be reached.")
+    both = {"a": cut_off, "b": report("1", "2")}
+    assert approve(Approval(id="1"), both) == Approval(id="2", prover="b")
+    assert approve(Approval(id="2", prover="a"), both) == Approval(id="2", prover="b")
+    nobody = {"a": cut_off, "b": cut_off}
+    assert approve(Approval(id="2", prover="a"), nobody) == Approval(id="2", prover="a")
 
 
 def test_a_newer_value_takes_the_place_of_one_that_was_refused() -> None:

@@ -115,9 +115,9 @@ def test_pods_are_replaced_only_where_the_source_says_so_and_only_when_it_is_tim
     (reload,) = seen(old).revisions
     (restart,) = seen(old, change="restart").revisions
     (fresh,) = seen(report(lease=lease()), change="restart").revisions
-    assert restarting.stamp(reload, ROLL, NOW) is None
-    assert restarting.stamp(fresh, ROLL, NOW) is None
-    assert restarting.stamp(restart, ROLL, NOW) is not None
+    assert restarting.stamp(reload, ROLL, NOW, None) is None
+    assert restarting.stamp(fresh, ROLL, NOW, None) is None
+    assert restarting.stamp(restart, ROLL, NOW, None) is not None
 
 
 def test_a_server_that_cannot_be_asked_is_told_with_what_holds_until_when() -> None:

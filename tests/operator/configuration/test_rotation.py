@@ -134,6 +134,45 @@ def test_reload_config_is_followed_by_every_pod(running: World) -> None:
     assert {pod.asked for pod in running.all_pods.values()} == {"noon"}
 
 
+def test_what_was_asked_of_others_holds_no_revision_without_sources() -> None:
+    world = World()
+    both(count(0), configured(1, steps=STEPS))(world)
+    note(reload_config="noon")(world)
+    world.settled()
+    world.sources.without = {"lab"}
+    lab = {"environment": "lab", "environments": [{"name": "lab"}]}
+    world.apply_spec(replicas=3, config=lab, rollout={"steps": STEPS})
+    world.settled()
+    assert world.pointer == world.revision
+    assert "heldSince" not in world.rollout
+
+
+def test_what_nobody_can_follow_holds_no_steps() -> None:
+    world = World()
+    both(count(0), configured(1, steps=STEPS))(world)
+    world.settled()
+    world.sources.away = True
+    note(reload_config="noon")(world)
+    configured(2, steps=STEPS)(world)
+    world.settled()
+    assert world.condition("ConfigSynced") == "False ConfigUnavailable"
+    assert world.pointer == world.revision
+
+
+def test_a_value_that_was_tried_put_back_and_tried_again_replaces_pods(running: World) -> None:
+    configured(1, change="restart")(running)
+    running.settled()
+    value("store", "s2")(running)
+    running.live(20, until=lambda: "RolloutRestartTriggered" in running.reasons())
+    value("store", "s1")(running)
+    running.settled()
+    assert {pod.using["store"] for pod in running.all_pods.values()} == {"s1"}
+    value("store", "s2")(running)
+    running.settled()
+    assert {pod.using["store"] for pod in running.all_pods.values()} == {"s2"}
+    assert running.condition("ConfigSynced") == "True ConfigCurrent"
+
+
 def test_an_environment_gives_its_share_until_an_annotation_does(running: World) -> None:
     configured(2, weight="5")(running)
     running.settled()

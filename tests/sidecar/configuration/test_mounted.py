@@ -190,6 +190,33 @@ async def test_entries_do_what_their_policy_says(place: Place, start: StartPod) 
     assert pod.report().restart is None
 
 
+async def test_pods_are_replaced_only_for_what_works(
+    place: Place, start: StartPod, valkey: ValkeyServer, root: Any
+) -> None:
+    await user(root, "one", "first")
+    mounted = MountedSecret(place.folder / "mounted", username="one", password="first")
+    restarting = source(place, on_change="restart")
+    pod = await start(place.config(restarting, tiers=place.tiers(valkey.port)))
+    mounted.change(username="one", password="wrong")
+    await pod.desk.reload()
+    assert pod.report().restart is None
+    assert "valkey" in str(pod.report().refused)
+    assert pod.value("chiasm_config_offer_refused", source="app") == 1
+    await user(root, "one", "second")
+    mounted.change(username="one", password="second")
+
+    async def wanted() -> bool:
+        await pod.desk.reload()
+        return pod.report().restart is not None
+
+    await until(wanted)
+    assert pod.report().refused is None
+    assert (place.current / "app" / "password").read_text() == "first"
+    mounted.change(username="one", password="first")
+    await pod.desk.reload()
+    assert (pod.report().restart, pod.report().refused) == (None, None)
+
+
 async def test_two_sources_of_one_use_prove_each_other(
     place: Place, start: StartPod, valkey: ValkeyServer, root: Any
 ) -> None:

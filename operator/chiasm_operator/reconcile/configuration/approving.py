@@ -32,10 +32,14 @@ def _first(reports: Mapping[str, SourceReport]) -> Approval | None:
 
 
 def _proving(before: Approval, prover: str, reports: Mapping[str, SourceReport]) -> Approval | None:
-    """Its pod has proved the value, has another by now, is still at it, or is gone."""
+    """Its pod has proved the value, has another by now, is still at it, cannot ask, or is gone."""
     report = reports.get(prover)
     if any(each.id == before.id for each in reports.values()):
         return Approval(id=before.id)
+    if report is not None and report.fault is not None:
+        # It cannot look at the source, so it neither proves the value nor sees another.
+        able = {pod: each for pod, each in reports.items() if each.fault is None}
+        return _begun(able, allowed=None) or before
     if report is None:
         using = in_use(reports)
         return _begun(reports, allowed=None) or (Approval(id=using) if using else before)
@@ -55,6 +59,10 @@ def _still(before: Approval, reports: Mapping[str, SourceReport]) -> Approval:
     return Approval(id=in_use(reports) or before.id)
 
 
+def _last_choice(pod: str, report: SourceReport) -> tuple[bool, bool, str]:
+    return report.fault is not None, report.id is None, pod
+
+
 def _begun(reports: Mapping[str, SourceReport], allowed: str | None) -> Approval | None:
     """The next value that a pod offers and that is not allowed yet; None when there is none."""
     offers = {
@@ -64,7 +72,7 @@ def _begun(reports: Mapping[str, SourceReport], allowed: str | None) -> Approval
     }
     if not offers:
         return None
-    prover = min(offers, key=lambda pod: (reports[pod].id is None, pod))
+    prover = min(offers, key=lambda pod: _last_choice(pod, reports[pod]))
     offered = offers[prover]
     used = any(each.id == offered for each in reports.values())
     return Approval(id=offered, prover=None if used else prover)

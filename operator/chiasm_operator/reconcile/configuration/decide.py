@@ -57,8 +57,10 @@ class Configured:
         roles = target.revision, stable
         return said.status(self.seen, self.approvals or Approvals(), before, roles)
 
-    def events(self, target: Target, after: StatusConfig | None) -> tuple[Event, ...]:
-        """What has been done since the stored status, and what is begun."""
+    def events(
+        self, target: Target, after: StatusConfig | None, *, written: bool
+    ) -> tuple[Event, ...]:
+        """What has been done since the stored status, and, where it could be `written`, begun."""
         before = target.resource.status.get("config")
         begun = tuple(
             Event(
@@ -66,7 +68,7 @@ class Configured:
                 f"Pods of revision {revision} are replaced: a value changed that they cannot take "
                 "up while they run, or a lease is about to end.",
             )
-            for revision in self.restarts
+            for revision in (self.restarts if written else ())
         )
         return (*said.told(before, after), *begun)
 
@@ -115,10 +117,10 @@ def _restarts(
     found = {}
     for each in seen.revisions:
         live = observed.child("Deployment", target.revision_name(each.revision))
-        if live is None or not _settled(live):
+        if live is None or not _settled(live, len(each.pods)):
             continue
-        stamp = restarting.stamp(each, rolls[each.revision], now)
-        if stamp is not None and stamp != stamped(live):
+        stamp = restarting.stamp(each, rolls[each.revision], now, stamped(live))
+        if stamp is not None:
             found[each.revision] = stamp
     return found
 
@@ -130,15 +132,18 @@ def stamped(live: Mapping[str, Any]) -> str | None:
     return value
 
 
-def _settled(live: Mapping[str, Any]) -> bool:
+def _settled(live: Mapping[str, Any], num_pods: int) -> bool:
+    """Whether all its pods are of its template, those that were looked at too: what a Deployment
+    says may come before the news of its pods."""
     status, wanted = live.get("status", {}), live.get("spec", {}).get("replicas", 0)
     counts = {status.get(name, 0) for name in ("replicas", "updatedReplicas")}
     seen = status.get("observedGeneration") == live["metadata"].get("generation")
-    return seen and counts == {wanted}
+    return seen and counts == {wanted} and num_pods == wanted
 
 
 def _rotating(seen: Seen, approvals: Approvals) -> bool:
-    """Leases are each pod's own affair, and of many pods some is always new."""
+    """Leases are each pod's own affair, and of many pods some is always new. What is wrong may stay
+    so: conditions tell of it, and it holds nothing up."""
     for each in seen.revisions:
         for source in each.environment.sources:
             if each.environment.leases(source):
@@ -146,16 +151,14 @@ def _rotating(seen: Seen, approvals: Approvals) -> bool:
             reports = each.reports(source.name).values()
             approval = approvals.of(each.revision, source.name)
             refused = any(report.refused for report in reports)
-            behind = approval and any(report.id not in (None, approval.id) for report in reports)
+            behind = approval and any(
+                report.id not in (None, approval.id) and report.fault is None for report in reports
+            )
             if behind and not refused:
                 return True
-        if any(_behind(pod.report.asked, approvals) for pod in each.pods if pod.report):
+        if any(pod.is_behind(approvals.asked) and not pod.is_stuck for pod in each.pods):
             return True
     return False
-
-
-def _behind(asked: str | None, approvals: Approvals) -> bool:
-    return approvals.asked is not None and asked != approvals.asked
 
 
 def _hurried(seen: Seen, approvals: Approvals) -> list[str]:
@@ -171,6 +174,6 @@ def _hurried(seen: Seen, approvals: Approvals) -> list[str]:
                 if report.offered is not None and not report.leased
             ]
             mine = any(item and item.prover in (None, pod.name) for item in allowed)
-            if mine or _behind(pod.report.asked, approvals):
+            if mine or pod.is_behind(approvals.asked):
                 found.append(pod.name)
     return found

@@ -1,7 +1,9 @@
 """Which pods are replaced because a value changed that none takes up while it runs.
 
 What pods were last replaced for stands on their template; another value there replaces them, a new
-one first, and nothing is written while that is under way.
+one first, and nothing is written while that is under way. Each value there is made from the one
+before: what pods ask for that all have the template is something new, even if it was asked for
+before, as when a value was tried, put back, and is tried again.
 """
 
 from __future__ import annotations
@@ -21,8 +23,11 @@ def restarts(source: Source) -> bool:
     return source.on_change == "restart" or any(each.on_change == "restart" for each in source.keys)
 
 
-def stamp(seen: RevisionSeen, roll: Roll, now: int) -> str | None:
-    """What the template is to say so that pods are replaced; None: nothing asks for it."""
+def stamp(seen: RevisionSeen, roll: Roll, now: int, before: str | None) -> str | None:
+    """What the template is to say so that pods are replaced; None: nothing asks for it.
+
+    `before` is what it says, of all of the pods.
+    """
     wanted: Mapping[str, list[str]] = {
         source.name: found
         for source in seen.environment.sources
@@ -30,7 +35,7 @@ def stamp(seen: RevisionSeen, roll: Roll, now: int) -> str | None:
     }
     if not wanted:
         return None
-    text = json.dumps(wanted, sort_keys=True)
+    text = json.dumps([before, wanted], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

@@ -103,11 +103,7 @@ def _waiting(seen: RevisionSeen, approvals: Approvals) -> Iterator[str]:
                     f"{_where(seen, source)}: {len(behind)} of {len(reports)} pods have not taken "
                     f"{approval.id} yet: {behind[0]}."
                 )
-    behind = [
-        pod.name
-        for pod in seen.pods
-        if approvals.asked and pod.report is not None and pod.report.asked != approvals.asked
-    ]
+    behind = [pod.name for pod in seen.pods if pod.is_behind(approvals.asked)]
     if behind:
         yield f"{len(behind)} pods have not followed reload-config {approvals.asked!r} yet."
 
@@ -159,7 +155,8 @@ def status(
         _source(shown, source, approvals.of(shown.revision, source.name), known.get(source.name))
         for source in shown.environment.sources
     ]
-    asked = {pod.report.asked for each in seen.revisions for pod in each.pods if pod.report}
+    followed = [pod.report for each in seen.revisions for pod in each.pods if pod.report]
+    asked = {report.asked for report in followed if report.sources}
     other = stable.environment.name if stable else None
     return StatusConfig(
         environment=shown.environment.name,

@@ -30,6 +30,18 @@ class PodSeen:
         reported = self.report.sources if self.report else ()
         return next((each for each in reported if each.name == source), None)
 
+    def is_behind(self, asked: str | None) -> bool:
+        """Whether it has not followed what was `asked`; without a source it has nothing to follow."""
+        if asked is None or self.report is None or not self.report.sources:
+            return False
+        return self.report.asked != asked
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether something is wrong with one of its sources, so that it takes nothing up."""
+        reported = self.report.sources if self.report else ()
+        return any(each.fault or each.refused for each in reported)
+
 
 @dataclass(frozen=True)
 class RevisionSeen:

@@ -32,6 +32,13 @@ class Pod:
     told_of: str | None = None
     address: str | None = "10.0.0.1"
 
+    @property
+    def environment(self) -> str | None:
+        """In which its revision is."""
+        labels = json.loads(self.template)["metadata"]["labels"]
+        found: str | None = labels.get(names.LABEL_ENVIRONMENT)
+        return found
+
 
 def pods_of(item: dict[str, Any], pods: Mapping[str, Pod]) -> list[Pod]:
     name = item["metadata"]["name"]
