@@ -10,8 +10,6 @@ import asyncio
 import contextlib
 import json
 import logging
-import secrets
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -20,6 +18,7 @@ from chiasm_contract.config import SidecarConfig
 from chiasm_contract.configuration import Approvals, ConfigReport, ConfigSource, Configuration, Use
 
 from chiasm_sidecar.configuration import delivered
+from chiasm_sidecar.configuration.delivered import DigestKey
 from chiasm_sidecar.configuration.keeper import Consumer, Keeper, Surroundings
 from chiasm_sidecar.configuration.leases import LeaseKeeper
 from chiasm_sidecar.configuration.meters import ConfigMeters
@@ -66,7 +65,7 @@ class Desk:
             pace=self._pace,
             proofs=Proofs(config, configuration.current_path),
             meters=meters,
-            digest_key=_digest_key(configuration.digest_key_path),
+            digest_key=DigestKey(configuration.digest_key_path),
         )
         if configuration.vault is not None:
             num_asked = sum(source.mount is not None for source in configuration.sources)
@@ -201,13 +200,3 @@ class Desk:
             asked=self._followed,
             sources=tuple(keeper.report() for keeper in self._keepers),
         )
-
-
-def _digest_key(path: Path | None) -> bytes:
-    """The key that pods share; else one of this process."""
-    if path is not None:
-        with contextlib.suppress(OSError):
-            if key := path.read_bytes():
-                return key
-        log.warning("no digest key", extra={"fields": {"path": str(path)}})
-    return secrets.token_bytes(32)

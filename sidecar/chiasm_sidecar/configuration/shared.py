@@ -144,14 +144,14 @@ class SharedKeeper(Keeper):
         wanted = of_kind(self.source, offered, "restart")
         if wanted == of_kind(self.source, first, "restart"):
             return None
-        return digest(self.around.digest_key, wanted)
+        return digest(self.around.digest_key(), wanted)
 
     async def _read(self) -> Offer:
         if self._server is not None:
             return await self._ask(self._server)
         entries = delivered.read(self.source)
         if not self.source.leased:
-            return Offer(digest(self.around.digest_key, entries), entries)
+            return Offer(digest(self.around.digest_key(), entries), entries)
         # A digest of it would tell pods' leases apart for nobody; its number is enough.
         in_use = self.generation
         if in_use is not None and entries == in_use.entries:

@@ -67,6 +67,24 @@ async def test_ids_are_alike_in_pods_of_one_key_and_tell_nothing(
     assert ids[0] == ids[1] != ids[2]
 
 
+async def test_a_key_that_was_made_anew_counts_in_pods_that_run(
+    place: Place, start: StartPod, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Else pods that began with another key would name a value otherwise for ever."""
+    place.digest_key_path.unlink()
+    MountedSecret(place.folder / "mounted", token="abc")
+    pod = await start(place.config(source(place, uses=())))
+    before = pod.report().id
+    place.digest_key_path.write_bytes(b"a key that was made a moment too late")
+    later = Place(tmp_path_factory.mktemp("later"))
+    MountedSecret(later.folder / "mounted", token="abc")
+    later.digest_key_path.write_bytes(place.digest_key_path.read_bytes())
+    wanted = (await start(later.config(source(later, uses=())))).report().id
+    await pod.desk.reload()
+    assert before != pod.report().id == wanted
+    assert pod.report().rotations == 0
+
+
 async def test_a_change_waits_for_the_prover_and_then_for_everybody(
     place: Place, start: StartPod, valkey: ValkeyServer, root: Any
 ) -> None:
