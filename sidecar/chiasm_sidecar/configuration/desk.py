@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import time
 from types import TracebackType
 from typing import Self
 
@@ -53,6 +54,7 @@ class Desk:
         self._server: VaultServer | None = None
         self._looking = asyncio.Lock()
         self._num_looks = 0
+        self._may_look_at = 0.0
         self._followed: str | None = None
         self._approvals_fault: str | None = None
         if config.configuration is None:
@@ -175,13 +177,16 @@ class Desk:
     async def reload(self) -> ConfigReport:
         """Look at everything now; the report after that, or after a bounded wait.
 
-        Those who ask while a look runs share the next one.
+        Those who ask while a look runs, or soon after one, share the next one: anybody in the
+        cluster may ask, and the server must not be asked as often.
         """
         mine = self._num_looks + 1
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._pace.reload), self._looking:
                 if self._num_looks < mine:
+                    await asyncio.sleep(self._may_look_at - time.monotonic())
                     self._num_looks += 1
+                    self._may_look_at = time.monotonic() + self._pace.between_reloads
                     if self._keepers:
                         self._look_at_approvals()
                         await asyncio.gather(*(keeper.look() for keeper in self._keepers))

@@ -39,6 +39,7 @@ class LeaseKeeper(Keeper):
         self._server = server
         self._lost = False
         self._renew_at = 0.0
+        self._make_at = 0.0
         self._num_checks_failed = 0
         self._check_at = 0.0 if source.uses else float("inf")
         if _lease_of(self.generation) is None:
@@ -79,7 +80,7 @@ class LeaseKeeper(Keeper):
             lost=self._lost,
             asked=self.asked != self.followed,
             replaced=self.source.on_change == "restart",
-            ask_at=self._ask_at,
+            ask_at=max(self._ask_at, self._make_at),
             renew_at=self._renew_at,
             prove_at=self._prove_at,
             check_at=self._check_at,
@@ -151,7 +152,8 @@ class LeaseKeeper(Keeper):
             self._drop()
 
     def _drop(self) -> None:
-        """End a candidate that is no good; another is asked for after the longest pause."""
+        """End a candidate that is no good; another is asked for after the longest pause, which
+        nobody shortens: each is a user that the server makes."""
         pace, candidate, refused = self.around.pace, self.candidate, self.refused
         if candidate is None:
             return
@@ -159,7 +161,7 @@ class LeaseKeeper(Keeper):
         self.refused = refused
         self.around.meters.refused(self.source.name, refused is not None)
         self._retire(candidate)
-        self._ask_at = self.around.clock() + pace.backoff_max * (1 + self.around.chance()) / 2
+        self._make_at = self.around.clock() + pace.backoff_max * (1 + self.around.chance()) / 2
 
     # --- keeping
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -143,6 +144,23 @@ async def test_a_secret_that_is_deleted_stays_in_use(
     await became(pod, fault=None)
     await pod.desk.reload()
     assert pod.report().id != before
+
+
+async def test_who_asks_for_many_reloads_shares_few(
+    place: Place, start: StartPod, bao: Bao
+) -> None:
+    bao.put(a="1")
+    async with counter_before(bao) as counter:
+        config = place.config(KV, vault=place.vault(counter.address))
+        pod = await start(config, pace=replace(FAST, ask=100.0, between_reloads=0.3))
+        before = counter.count("secret/data/app")
+        for _ in range(3):
+            await asyncio.gather(*(pod.desk.reload() for _ in range(20)))
+        assert 1 <= counter.count("secret/data/app") - before <= 6
+        began = asyncio.get_running_loop().time()
+        await pod.desk.reload()
+        await pod.desk.reload()
+        assert asyncio.get_running_loop().time() - began >= 0.3
 
 
 async def test_a_secret_that_was_made_anew_is_another_value(
