@@ -64,6 +64,14 @@ def torn(spec: dict[str, Any], chosen: dict[str, Any]) -> None:
     spec["tiers"]["valkey"]["usernameSecret"] = {"source": "shared", "key": "user"}
 
 
+def ignored(spec: dict[str, Any], chosen: dict[str, Any]) -> None:
+    source(chosen, "store")["onChange"] = "ignore"
+
+
+def in_part(spec: dict[str, Any], chosen: dict[str, Any]) -> None:
+    source(chosen, "store")["keys"] = [{"key": "username", "onChange": "restart"}]
+
+
 ENVIRONMENT = "spec.config.environments[prod-canary]"
 FAULTS: dict[Change, tuple[str, str]] = {
     absent: (
@@ -80,6 +88,11 @@ FAULTS: dict[Change, tuple[str, str]] = {
     vso: (f"{ENVIRONMENT}.vault.caConfigMap", "is of no use with delivery: vso"),
     unnamed: ("spec.tenants.keysSecret.source", "csi mounts only entries that are named"),
     leased: ("spec.tiers.peers.secret.source", "'store' gives each pod credentials of its own"),
+    ignored: (f"{ENVIRONMENT}.sources[store].onChange", "must be reload or restart"),
+    in_part: (
+        f"{ENVIRONMENT}.sources[store].keys[username].onChange",
+        "must be reload, as onChange of the source is",
+    ),
     torn: ("spec.tiers.valkey.usernameSecret.source", "credentials with a lease change together"),
 }
 
