@@ -216,8 +216,10 @@ async def test_pods_are_replaced_only_for_what_works(
     restarting = source(place, on_change="restart")
     pod = await start(place.config(restarting, tiers=place.tiers(valkey.port)))
     mounted.change(username="one", password="wrong")
+    first = pod.report().id
     await pod.desk.reload()
     assert pod.report().restart is None
+    assert pod.report().id == first, "it is not in use"
     assert "valkey" in str(pod.report().refused)
     assert pod.value("chiasm_config_offer_refused", source="app") == 1
     await user(root, "one", "second")
@@ -229,6 +231,7 @@ async def test_pods_are_replaced_only_for_what_works(
 
     await until(wanted)
     assert pod.report().refused is None
+    assert pod.report().id == first
     assert (place.current / "app" / "password").read_text() == "first"
     mounted.change(username="one", password="first")
     await pod.desk.reload()
