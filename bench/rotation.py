@@ -129,7 +129,9 @@ class Trial:
         return both - began
 
     async def _until_used(self, source: str, version: int) -> float:
-        used = lambda: self.all_use(source, lambda each: each.id == f"v{version}")  # noqa: E731
+        def used() -> bool:
+            return self.all_use(source, lambda each: str(each.id).startswith(f"v{version}-"))
+
         return await self.watch.until(used, f"version {version} of {source}", _LIMIT_SECONDS)
 
     async def _database(self) -> float:

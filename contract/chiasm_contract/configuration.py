@@ -9,8 +9,9 @@ A value that every pod gets alike is taken by one pod first, and by the others w
 allows it; a lease is each pod's own. What is in use stays in use until something better is proved.
 
 Ids of values are compared between pods and never tell the value: they are keyed digests, versions
-of a kv secret, or numbers of a lease that only its pod knows. Must not know: Kubernetes objects,
-clocks, HTTP.
+of a kv secret and when they were made, or numbers of a lease that only its pod knows.
+
+Must not know: Kubernetes objects, clocks, HTTP.
 """
 
 from __future__ import annotations

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import resource
 import socket
+import sys
 from pathlib import Path
 
 import uvloop
@@ -15,14 +17,15 @@ from chiasm_sidecar import logs
 from chiasm_sidecar.server import listen, serve
 from chiasm_sidecar.settings import Settings
 
+_PR_SET_DUMPABLE = 4
+
 
 def run(config_path: Path) -> None:
     """Serve what `config_path` says until a signal ends it.
 
     Raises: SystemExit with a sentence when a variable or the file is wrong or a port is taken.
     """
-    # What a process has in memory would lie in a core dump, tokens and passwords with it.
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    leave_no_core()
     settings = Settings.load()
     logs.configure(settings.log_level)
     try:
@@ -37,6 +40,17 @@ def run(config_path: Path) -> None:
     api = _listen(config.host, config.api_port)
     metrics = _listen(config.host, config.metrics_port)
     uvloop.run(serve(config, api, metrics, settings))
+
+
+def leave_no_core() -> None:
+    """Have no core dump written: tokens and passwords would lie in it.
+
+    The limit is not enforced where the kernel hands cores to a program, as most nodes have it; a
+    process that is not dumpable has none there either.
+    """
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def _listen(host: str, port: int) -> socket.socket:

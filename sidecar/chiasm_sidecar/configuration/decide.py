@@ -11,7 +11,9 @@ A lease, which is the pod's own:
     2/3 of what was granted have passed -> renew
     the server gives no longer          -> another lease, at 2/3 of what is left, and with at least
                                            1/3 of the whole left if there still is
-    lost, or new ones are asked for     -> another lease now
+    pods are replaced for it            -> another lease only where that comes too late
+    lost                                -> another lease now
+    new ones are asked for              -> another lease now; until then this one is renewed
     another one is there                -> prove it; proved: in use. The old one ends behind it.
 
 Times are seconds of any steady clock. Must not know: clocks, files, the server.
@@ -26,6 +28,7 @@ from enum import Enum
 from chiasm_contract.configuration import Approval
 
 _PART = 2 / 3
+_LAST_PART = 1 / 10
 # Servers count whole seconds, and answers take time.
 _ROUNDING_SECONDS = 2.0
 
@@ -98,6 +101,11 @@ def due(lease: Lease, jitter: float) -> float:
     return max(at, lease.granted)
 
 
+def last_moment(lease: Lease) -> float:
+    """When to get another if nobody has replaced the pod."""
+    return max(lease.granted, lease.ends - (lease.ends - lease.began) * _LAST_PART)
+
+
 class Step(Enum):
     """What to do about a lease."""
 
@@ -115,8 +123,11 @@ class Leased:
     Attributes:
         current: in use; None: nothing.
         other: made and not in use yet.
-        wanted: another one is needed now: the one in use is lost, or new ones are asked for.
-        ask_at: before that the server is left alone.
+        lost: the one in use is gone, or about to be.
+        asked: another one is asked for, and the one in use is good until there is one.
+        replaced: pods are replaced in time where nothing is in the way.
+        ask_at: before that the server is asked for no other one.
+        renew_at: before that it is not asked to renew.
         prove_at: before that `other` is not proved again.
         check_at: when what is in use is proved again.
         jitter: the part of a time that chance may take off.
@@ -124,8 +135,11 @@ class Leased:
 
     current: Lease | None = None
     other: Lease | None = None
-    wanted: bool = False
+    lost: bool = False
+    asked: bool = False
+    replaced: bool = False
     ask_at: float = -math.inf
+    renew_at: float = -math.inf
     prove_at: float = -math.inf
     check_at: float = math.inf
     jitter: float = 0.1
@@ -135,9 +149,9 @@ def next_step(view: Leased) -> tuple[Step, float]:
     """What comes next, and when."""
     steps = [(view.check_at, Step.CHECK)] if view.current is not None else []
     lease = view.current
-    renewing = lease is not None and not view.wanted and not lease.capped
+    renewing = lease is not None and not view.lost and not lease.capped
     if lease is not None and renewing:
-        at = max(due(lease, view.jitter), view.ask_at)
+        at = max(due(lease, view.jitter), view.renew_at)
         if at < lease.expires:
             steps.append((at, Step.RENEW))
         else:
@@ -145,10 +159,11 @@ def next_step(view: Leased) -> tuple[Step, float]:
     if view.other is not None:
         ends = due(view.other, view.jitter)
         steps.append((view.prove_at, Step.PROVE) if view.prove_at < ends else (ends, Step.DROP))
-    elif lease is None or view.wanted:
+    elif lease is None or view.lost or view.asked:
         steps.append((view.ask_at, Step.REPLACE))
     elif not renewing:
-        steps.append((max(due(lease, view.jitter), view.ask_at), Step.REPLACE))
+        at = last_moment(lease) if view.replaced else due(lease, view.jitter)
+        steps.append((max(at, view.ask_at), Step.REPLACE))
     at, step = min(steps, key=lambda each: each[0])
     return step, at
 

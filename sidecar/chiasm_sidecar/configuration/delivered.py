@@ -1,5 +1,5 @@
 """Reads what is delivered as files: a mounted folder, or the JSON object that an agent renders; and
-what the operator allows.
+what the operator allows, and the key that all pods share.
 
 Kubernetes replaces a mounted folder by pointing its link `..data` elsewhere: all is read through
 where that leads at one moment. An agent replaces its file by renaming.
@@ -10,13 +10,17 @@ Must not know: what the entries are for.
 from __future__ import annotations
 
 import json
+import logging
 import os
+import secrets
 from pathlib import Path
 
 from chiasm_contract.configuration import Approvals, ConfigSource
 from pydantic import ValidationError
 
 from chiasm_sidecar.configuration.offers import MAX_BYTES, Entries, SourceFault, checked
+
+log = logging.getLogger("chiasm.sidecar.configuration")
 
 _LINK = "..data"
 _NUM_TRIES = 3  # a folder that is replaced while it is read is read again
@@ -40,6 +44,24 @@ def read(source: ConfigSource) -> Entries:
             words = os.strerror(error.errno) if error.errno else type(error).__name__
             raise SourceFault(f"{source.path} cannot be read: {words}") from None
     raise AssertionError("each try returns or raises")
+
+
+class DigestKey:
+    """The key by which pods name values alike, as it lies there now: it may come behind the pod, or
+    be made anew. Without one it is a key of this process."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._own = secrets.token_bytes(32)
+        if path is not None and not path.exists():
+            log.warning("no digest key", extra={"fields": {"path": str(path)}})
+
+    def __call__(self) -> bytes:
+        """The key."""
+        try:
+            return (self._path.read_bytes() if self._path is not None else b"") or self._own
+        except OSError:
+            return self._own
 
 
 def approvals(path: Path) -> Approvals:

@@ -10,8 +10,7 @@ import asyncio
 import contextlib
 import json
 import logging
-import secrets
-from pathlib import Path
+import time
 from types import TracebackType
 from typing import Self
 
@@ -20,6 +19,7 @@ from chiasm_contract.config import SidecarConfig
 from chiasm_contract.configuration import Approvals, ConfigReport, ConfigSource, Configuration, Use
 
 from chiasm_sidecar.configuration import delivered
+from chiasm_sidecar.configuration.delivered import DigestKey
 from chiasm_sidecar.configuration.keeper import Consumer, Keeper, Surroundings
 from chiasm_sidecar.configuration.leases import LeaseKeeper
 from chiasm_sidecar.configuration.meters import ConfigMeters
@@ -54,6 +54,7 @@ class Desk:
         self._server: VaultServer | None = None
         self._looking = asyncio.Lock()
         self._num_looks = 0
+        self._may_look_at = 0.0
         self._followed: str | None = None
         self._approvals_fault: str | None = None
         if config.configuration is None:
@@ -66,7 +67,7 @@ class Desk:
             pace=self._pace,
             proofs=Proofs(config, configuration.current_path),
             meters=meters,
-            digest_key=_digest_key(configuration.digest_key_path),
+            digest_key=DigestKey(configuration.digest_key_path),
         )
         if configuration.vault is not None:
             num_asked = sum(source.mount is not None for source in configuration.sources)
@@ -176,13 +177,16 @@ class Desk:
     async def reload(self) -> ConfigReport:
         """Look at everything now; the report after that, or after a bounded wait.
 
-        Those who ask while a look runs share the next one.
+        Those who ask while a look runs, or soon after one, share the next one: anybody in the
+        cluster may ask, and the server must not be asked as often.
         """
         mine = self._num_looks + 1
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._pace.reload), self._looking:
                 if self._num_looks < mine:
+                    await asyncio.sleep(self._may_look_at - time.monotonic())
                     self._num_looks += 1
+                    self._may_look_at = time.monotonic() + self._pace.between_reloads
                     if self._keepers:
                         self._look_at_approvals()
                         await asyncio.gather(*(keeper.look() for keeper in self._keepers))
@@ -201,13 +205,3 @@ class Desk:
             asked=self._followed,
             sources=tuple(keeper.report() for keeper in self._keepers),
         )
-
-
-def _digest_key(path: Path | None) -> bytes:
-    """The key that pods share; else one of this process."""
-    if path is not None:
-        with contextlib.suppress(OSError):
-            if key := path.read_bytes():
-                return key
-        log.warning("no digest key", extra={"fields": {"path": str(path)}})
-    return secrets.token_bytes(32)

@@ -66,7 +66,7 @@ class Surroundings:
     pace: Pace
     proofs: Proofs
     meters: ConfigMeters
-    digest_key: bytes = field(repr=False)
+    digest_key: Callable[[], bytes] = field(repr=False)
     approvals: Approvals | None = None
     consumers: dict[Use, Consumer] = field(default_factory=dict)
     candidates: dict[str, Path] = field(default_factory=dict)

@@ -38,6 +38,8 @@ class LeaseKeeper(Keeper):
         super().__init__(source, path, around)
         self._server = server
         self._lost = False
+        self._renew_at = 0.0
+        self._make_at = 0.0
         self._num_checks_failed = 0
         self._check_at = 0.0 if source.uses else float("inf")
         if _lease_of(self.generation) is None:
@@ -66,12 +68,20 @@ class LeaseKeeper(Keeper):
                 await self._check()
         return 0.0
 
+    async def look(self) -> None:
+        """Look now."""
+        self._renew_at = 0.0
+        await super().look()
+
     def _view(self) -> Leased:
         return Leased(
             current=_lease_of(self.generation),
             other=_lease_of(self.candidate),
-            wanted=self._lost or self.asked != self.followed,
-            ask_at=self._ask_at,
+            lost=self._lost,
+            asked=self.asked != self.followed,
+            replaced=self.source.on_change == "restart",
+            ask_at=max(self._ask_at, self._make_at),
+            renew_at=self._renew_at,
             prove_at=self._prove_at,
             check_at=self._check_at,
             jitter=self.around.pace.jitter,
@@ -142,7 +152,8 @@ class LeaseKeeper(Keeper):
             self._drop()
 
     def _drop(self) -> None:
-        """End a candidate that is no good; another is asked for after the longest pause."""
+        """End a candidate that is no good; another is asked for after the longest pause, which
+        nobody shortens: each is a user that the server makes."""
         pace, candidate, refused = self.around.pace, self.candidate, self.refused
         if candidate is None:
             return
@@ -150,7 +161,7 @@ class LeaseKeeper(Keeper):
         self.refused = refused
         self.around.meters.refused(self.source.name, refused is not None)
         self._retire(candidate)
-        self._ask_at = self.around.clock() + pace.backoff_max * (1 + self.around.chance()) / 2
+        self._make_at = self.around.clock() + pace.backoff_max * (1 + self.around.chance()) / 2
 
     # --- keeping
 
@@ -168,6 +179,8 @@ class LeaseKeeper(Keeper):
         except VaultFault as fault:
             self._lost = self._lost or fault.kind in _LOST
             if not self._lost:
+                # A pause of its own: to ask for another one in vain must not keep it from this.
+                self._renew_at = now + self._pause(self._num_faults + 1)
                 raise
             self._log("a lease is lost", why=str(fault))
             return

@@ -18,6 +18,7 @@ class Pace:
     ask: between questions for a kv secret, of which the server says nothing by itself.
     check: between proofs of a lease in use, which somebody may have revoked.
     start: how long a start waits for first values.
+    between_reloads: at least, whoever asks for them.
     reload: how long the answer to a reload waits for its look.
     end: how long an end waits for its leases to be revoked.
     """
@@ -30,6 +31,7 @@ class Pace:
     ask: float = 15.0
     check: float = 10.0
     start: float = 5.0
+    between_reloads: float = 1.0
     reload: float = 20.0
     end: float = 10.0
 

@@ -90,8 +90,10 @@ class SharedKeeper(Keeper):
         entries = taken(self.source, first, offer.entries)
         in_use = self.generation
         if in_use is not None and entries == in_use.entries:
-            # Nothing that a running pod takes is another: the value is synced.
-            if in_use.record.id != offer.id:
+            # Nothing that a running pod takes is another: the value is synced, unless the pod is to
+            # be replaced for the rest of it.
+            restart = self._restart(in_use.entries, offer.entries)
+            if in_use.record.id != offer.id and restart is None:
                 record = in_use.record.model_copy(update={"id": offer.id})
                 self.generation = self.current.note(in_use, record)
             self._discard()
@@ -144,14 +146,14 @@ class SharedKeeper(Keeper):
         wanted = of_kind(self.source, offered, "restart")
         if wanted == of_kind(self.source, first, "restart"):
             return None
-        return digest(self.around.digest_key, wanted)
+        return digest(self.around.digest_key(), wanted)
 
     async def _read(self) -> Offer:
         if self._server is not None:
             return await self._ask(self._server)
         entries = delivered.read(self.source)
         if not self.source.leased:
-            return Offer(digest(self.around.digest_key, entries), entries)
+            return Offer(digest(self.around.digest_key(), entries), entries)
         # A digest of it would tell pods' leases apart for nobody; its number is enough.
         in_use = self.generation
         if in_use is not None and entries == in_use.entries:

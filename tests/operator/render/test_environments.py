@@ -53,6 +53,8 @@ def environment(kind: str = "database", **more: Any) -> dict[str, Any]:
         "onChange": "restart",
         "keys": [{"key": "username", "onChange": "ignore"}],
     }
+    if kind in ("database", "rabbitmq", "pki"):
+        del source["keys"]  # entries of a lease change together
     if kind in ("configMap", "secret"):
         source["keys"][0]["env"] = "CHIASM_WORKER_RETRIES"
     needs = {} if kind in ("configMap", "secret") else {"vault": copy.deepcopy(VAULT)}
@@ -235,6 +237,14 @@ def test_the_sidecar_finds_what_is_delivered(
         ("database", "store") if delivery == "direct" else (None, None)
     )
     assert (configuration.vault is not None) == (delivery == "direct")
+    assert source.on("username") == source.on("password") == "restart"
+
+
+def test_entries_of_a_source_may_differ(make_target: MakeTarget) -> None:
+    data = child(make_target(**sections(environment("kv"))), "ConfigMap")["data"]
+    configuration = SidecarConfig.model_validate_json(data["sidecar.json"]).configuration
+    assert configuration is not None
+    (source,) = configuration.sources
     assert source.on("username") == "ignore"
     assert source.on("password") == "restart"
 

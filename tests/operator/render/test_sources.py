@@ -93,6 +93,16 @@ def lost(spec: dict[str, Any], chosen: dict[str, Any]) -> None:
 
 
 PULL = "spec.podTemplate.imagePullSecrets[0].source"
+
+
+def ignored(spec: dict[str, Any], chosen: dict[str, Any]) -> None:
+    source(chosen, "store")["onChange"] = "ignore"
+
+
+def in_part(spec: dict[str, Any], chosen: dict[str, Any]) -> None:
+    source(chosen, "store")["keys"] = [{"key": "username", "onChange": "restart"}]
+
+
 ENVIRONMENT = "spec.config.environments[prod-canary]"
 FAULTS: dict[Change, tuple[str, str]] = {
     absent: (
@@ -118,6 +128,11 @@ FAULTS: dict[Change, tuple[str, str]] = {
     restarted: (f"{ENVIRONMENT}.sources[registry].onChange", "nothing is restarted"),
     by_entry: (f"{ENVIRONMENT}.sources[registry].keys", "leave keys out"),
     lost: (PULL, "environment 'prod-canary' has no source 'registry'"),
+    ignored: (f"{ENVIRONMENT}.sources[store].onChange", "must be reload or restart"),
+    in_part: (
+        f"{ENVIRONMENT}.sources[store].keys[username].onChange",
+        "must be reload, as onChange of the source is",
+    ),
     torn: ("spec.tiers.valkey.usernameSecret.source", "credentials with a lease change together"),
 }
 

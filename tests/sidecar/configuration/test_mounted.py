@@ -67,6 +67,24 @@ async def test_ids_are_alike_in_pods_of_one_key_and_tell_nothing(
     assert ids[0] == ids[1] != ids[2]
 
 
+async def test_a_key_that_was_made_anew_counts_in_pods_that_run(
+    place: Place, start: StartPod, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Else pods that began with another key would name a value otherwise for ever."""
+    place.digest_key_path.unlink()
+    MountedSecret(place.folder / "mounted", token="abc")
+    pod = await start(place.config(source(place, uses=())))
+    before = pod.report().id
+    place.digest_key_path.write_bytes(b"a key that was made a moment too late")
+    later = Place(tmp_path_factory.mktemp("later"))
+    MountedSecret(later.folder / "mounted", token="abc")
+    later.digest_key_path.write_bytes(place.digest_key_path.read_bytes())
+    wanted = (await start(later.config(source(later, uses=())))).report().id
+    await pod.desk.reload()
+    assert before != pod.report().id == wanted
+    assert pod.report().rotations == 0
+
+
 async def test_a_change_waits_for_the_prover_and_then_for_everybody(
     place: Place, start: StartPod, valkey: ValkeyServer, root: Any
 ) -> None:
@@ -198,8 +216,10 @@ async def test_pods_are_replaced_only_for_what_works(
     restarting = source(place, on_change="restart")
     pod = await start(place.config(restarting, tiers=place.tiers(valkey.port)))
     mounted.change(username="one", password="wrong")
+    first = pod.report().id
     await pod.desk.reload()
     assert pod.report().restart is None
+    assert pod.report().id == first, "it is not in use"
     assert "valkey" in str(pod.report().refused)
     assert pod.value("chiasm_config_offer_refused", source="app") == 1
     await user(root, "one", "second")
@@ -211,6 +231,7 @@ async def test_pods_are_replaced_only_for_what_works(
 
     await until(wanted)
     assert pod.report().refused is None
+    assert pod.report().id == first
     assert (place.current / "app" / "password").read_text() == "first"
     mounted.change(username="one", password="first")
     await pod.desk.reload()

@@ -7,6 +7,7 @@ import contextlib
 import resource
 import signal
 import subprocess
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -74,3 +75,12 @@ async def test_a_killed_process_finds_its_lease_again_and_an_ended_one_gives_it_
         assert await made_users(root) == users
     assert ran.returncode == 0
     assert await made_users(root) == []
+
+
+def test_no_core_is_written_by_a_program_of_the_node_either() -> None:
+    code = (
+        "import ctypes; from chiasm_sidecar.main import leave_no_core; leave_no_core(); "
+        "print(ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "0", "PR_GET_DUMPABLE"

@@ -32,8 +32,13 @@ class Roll:
 
 
 def restart_at(lease: LeaseReport, roll: Roll) -> float:
-    """When pods must begin to be replaced, so that the last still has its lease then."""
-    return min(lease.began + lease.ttl_seconds * 2 / 3, lease.ends - roll.seconds)
+    """When pods must begin to be replaced, so that the last still has its lease then.
+
+    Where a lease is too short for that, not before a third of it: new pods would be replaced as
+    soon as they are there, for ever.
+    """
+    third = lease.ttl_seconds / 3
+    return lease.began + min(2 * third, max(third, lease.ttl_seconds - roll.seconds))
 
 
 def too_short(lease: LeaseReport, roll: Roll | None) -> str | None:

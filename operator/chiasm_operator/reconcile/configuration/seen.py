@@ -31,7 +31,7 @@ class PodSeen:
         return next((each for each in reported if each.name == source), None)
 
     def is_behind(self, asked: str | None) -> bool:
-        """Whether it has not followed what was `asked`; without a source it has nothing to follow."""
+        """Whether it has not followed what was `asked`; without a source there is nothing to."""
         if asked is None or self.report is None or not self.report.sources:
             return False
         return self.report.asked != asked

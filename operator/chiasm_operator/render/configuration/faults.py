@@ -57,10 +57,30 @@ def alone(environment: Environment) -> Iterator[PathAndMessage]:
         )
     setters: dict[str, str] = {}
     for source in environment.sources:
+        yield from _in_part(f"{path}.sources[{source.name}]", source)
         for key in source.keys:
             here = f"{path}.sources[{source.name}].keys[{key.key}].env"
             if key.env is not None and setters.setdefault(key.env, here) != here:
                 yield here, f"{key.env} is set by {setters[key.env]} too; leave one of them out."
+
+
+def _in_part(path: str, source: Source) -> Iterator[PathAndMessage]:
+    """Entries of a lease of which some would stay while the lease ends."""
+    if not source.leased:
+        return
+    if source.on_change == "ignore":
+        yield (
+            f"{path}.onChange",
+            "must be reload or restart: credentials with a lease end, and a pod that ignores "
+            "others has none then.",
+        )
+    for key in source.keys:
+        if key.on_change != source.on_change:
+            yield (
+                f"{path}.keys[{key.key}].onChange",
+                f"must be {source.on_change}, as onChange of the source is: credentials with a "
+                "lease change together.",
+            )
 
 
 def _unknown(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import email.utils
+import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
@@ -98,8 +99,11 @@ class Session:
             ),
         )
         with _form(path):
-            data, version = answer["data"]["data"], int(answer["data"]["metadata"]["version"])
-        return Offer(f"v{version}", checked(entries_of(data, path)))
+            data, known = answer["data"]["data"], answer["data"]["metadata"]
+            # Versions of a secret that is made anew begin at 1 again.
+            made = hashlib.sha256(str(known["created_time"]).encode()).hexdigest()[:8]
+            number = f"v{int(known['version'])}-{made}"
+        return Offer(number, checked(entries_of(data, path)))
 
     async def credentials(self, source: ConfigSource) -> Credentials:
         """What the role of a database, rabbitmq or pki engine makes for us.
