@@ -98,14 +98,21 @@ class Current:
         return found
 
     def stage(self, entries: Entries, record: Record) -> Generation:
-        """A new generation, not in use."""
+        """A new generation, not in use.
+
+        Raises: OSError when it cannot be written; then nothing is left of it.
+        """
         self._last += 1
         folder = self.path / f"..{self._last}"
         folder.mkdir(mode=0o700)
         generation = Generation(self._last, folder, record, dict(entries))
-        self.note(generation, record)
-        for name, value in entries.items():
-            _write(folder / name, value)
+        try:
+            self.note(generation, record)
+            for name, value in entries.items():
+                _write(folder / name, value)
+        except OSError:
+            self.remove(generation)
+            raise
         return generation
 
     def fill(self, generation: Generation, entries: Entries, record: Record) -> Generation:

@@ -99,14 +99,14 @@ class LeaseKeeper(Keeper):
         try:
             made = await session.credentials(self.source)
             lease = await self._measured(session, made, began)
+            held = Held(token=session.token, until=lease.ends, lease_id=made.lease_id, lease=lease)
+            record = record.model_copy(update={"held": held})
+            self.candidate = self.current.fill(staged, made.entries, record)
         except BaseException:
             self._retire(staged)
             raise
         finally:
             session.close()
-        held = Held(token=session.token, until=lease.ends, lease_id=made.lease_id, lease=lease)
-        record = record.model_copy(update={"held": held})
-        self.candidate = self.current.fill(staged, made.entries, record)
         self.offered = record.id
         self._answered()
 

