@@ -252,6 +252,10 @@ class Bao:
         """End everything that was made for pods."""
         self.admin.sys.revoke_prefix("database/creds/app")
         self.admin.sys.revoke_prefix("auth/kubernetes/login")
+        for _ in range(100):  # what is revoked goes a moment later
+            if not self.leases():
+                return
+            time.sleep(0.1)
 
 
 @contextlib.contextmanager

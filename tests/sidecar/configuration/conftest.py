@@ -175,6 +175,24 @@ async def made_users(root: Any) -> list[str]:
     return [user for user in await root.acl_users() if user not in ("default", "root", USER)]
 
 
+async def users_become(root: Any, number: int) -> None:
+    """Return once there are so many: a server ends a lease a moment after it has said so."""
+
+    async def so() -> bool:
+        return len(await made_users(root)) == number
+
+    await until(so)
+
+
+async def leases_become(bao: Bao, number: int) -> None:
+    """The same of leases."""
+
+    async def so() -> bool:
+        return len(await asyncio.to_thread(bao.leases)) == number
+
+    await until(so)
+
+
 class Traffic:
     """Commands of a tier, one after the other, as long as the block runs."""
 
@@ -215,6 +233,6 @@ class Traffic:
 async def root(valkey: ValkeyServer) -> AsyncIterator[Any]:
     async with Redis(port=valkey.port, username="root", password="root", protocol=2) as client:
         await client.flushall()
-        yield client
-        for user in await made_users(client):
+        for user in await made_users(client):  # of a lease that ended late
             await client.acl_deluser(user)
+        yield client

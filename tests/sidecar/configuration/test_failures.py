@@ -16,7 +16,9 @@ from tests.sidecar.configuration.conftest import (
     StartPod,
     Traffic,
     became,
+    leases_become,
     made_users,
+    users_become,
 )
 from tests.sidecar.configuration.test_leases import config, tier
 from tests.sidecar.conftest import until
@@ -89,7 +91,7 @@ async def test_a_server_that_is_sealed_and_started_anew(
         await became(pod, fault=None, rotations=2, old_leases=0)
         await traffic.goes_on()
     assert traffic.faults == []
-    assert len(await made_users(root)) == 1
+    await users_become(root, 1)
 
 
 async def test_a_server_that_is_slow(
@@ -140,7 +142,7 @@ async def test_a_valkey_that_is_away_at_the_start_costs_one_lease_only(
         assert (report.id, report.offered) == (None, "lease-1")
         assert report.refused == "valkey: ConnectionError"
         assert counter.count("database/creds") == 1
-        assert len(bao.leases()) == 1
+        await leases_become(bao, 1)
         await pod.desk.__aexit__(None, None, None)
 
         async def none_left() -> bool:

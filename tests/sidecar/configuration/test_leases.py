@@ -20,7 +20,9 @@ from tests.sidecar.configuration.conftest import (
     StartPod,
     Traffic,
     became,
+    leases_become,
     made_users,
+    users_become,
 )
 from tests.sidecar.conftest import until
 
@@ -71,17 +73,17 @@ async def test_a_lease_is_the_pods_own_and_ends_with_it(
         ),
         "pod-2",
     )
-    assert len(await made_users(root)) == 2
-    assert len(bao.leases()) == 2
+    await users_become(root, 2)
+    await leases_become(bao, 2)
     assert lease(pod).renewable
     assert 115 < lease(pod).ttl_seconds <= 120, "the role's max_ttl"
     left = pod.value("chiasm_config_lease_seconds_left", source="app")
     assert left is not None
     assert 0 < left <= 60
     await pod.desk.__aexit__(None, None, None)
-    assert len(await made_users(root)) == 1
+    await users_become(root, 1)
     await other.desk.__aexit__(None, None, None)
-    assert await made_users(root) == []
+    await users_become(root, 0)
 
     async def none_left() -> bool:
         return bao.leases() == []
@@ -108,7 +110,7 @@ async def test_new_credentials_that_are_asked_for_come_without_a_lost_command(
             await traffic.goes_on()
     assert traffic.faults == []
     assert await made_users(root) != [first]
-    assert len(bao.leases()) == 1
+    await leases_become(bao, 1)
 
     async def told() -> bool:
         return pod.desk.report().asked == "now 3"
@@ -159,12 +161,12 @@ async def test_a_lease_that_somebody_revokes_is_replaced(
     bao.lends(valkey.port)
     pod = await start(config(place, bao.address, valkey))
     bao.admin.sys.revoke_prefix(what)
-    assert await made_users(root) == []
+    await users_become(root, 0)
     await became(pod, rotations=1)
     async with Traffic(tier(pod)) as traffic:
         await traffic.goes_on()
     assert traffic.faults == []
-    assert len(await made_users(root)) == 1
+    await users_become(root, 1)
 
 
 async def test_a_token_that_expires_is_no_end(
@@ -199,7 +201,7 @@ async def test_a_restarted_container_goes_on_with_its_lease(
     assert traffic.faults == []
     place.approve(asked="now")
     await became(pod, rotations=1, old_leases=0)
-    assert len(bao.leases()) == 1
+    await leases_become(bao, 1)
 
 
 async def test_credentials_without_rights_are_refused_and_given_back(
@@ -230,7 +232,7 @@ async def test_credentials_without_rights_are_refused_and_given_back(
     assert pod.desk.report().asked is None
     bao.lends(valkey.port)
     await became(pod, rotations=1, refused=None, old_leases=0)
-    assert len(bao.leases()) == 1
+    await leases_become(bao, 1)
     assert await made_users(root) != users
 
 
@@ -273,5 +275,5 @@ async def test_a_lease_that_finds_no_room_is_ended(
             return pod.report().old_leases == 0 and not bao.leases()
 
         await until(ended)
-        assert await made_users(root) == []
+        await users_become(root, 0)
     await became(pod, fault=None)
