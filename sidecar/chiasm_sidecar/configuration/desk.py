@@ -28,6 +28,7 @@ from chiasm_sidecar.configuration.pace import Pace
 from chiasm_sidecar.configuration.proofs import Proofs
 from chiasm_sidecar.configuration.shared import SharedKeeper
 from chiasm_sidecar.configuration.vault.server import VaultServer
+from chiasm_sidecar.ending import end
 from chiasm_sidecar.metrics import Metrics
 
 log = logging.getLogger("chiasm.sidecar.configuration")
@@ -104,9 +105,7 @@ class Desk:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end(self._tasks)
         await asyncio.gather(*(keeper.finish() for keeper in self._keepers), return_exceptions=True)
         if self._server is not None:
             self._server.close()

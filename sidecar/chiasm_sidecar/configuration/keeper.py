@@ -33,6 +33,7 @@ from chiasm_sidecar.configuration.meters import ConfigMeters
 from chiasm_sidecar.configuration.offers import SourceFault
 from chiasm_sidecar.configuration.pace import Pace
 from chiasm_sidecar.configuration.proofs import Proof, Proofs
+from chiasm_sidecar.ending import end
 
 # A look does what is due: another lease, its proof.
 _MAX_STEPS = 8
@@ -277,9 +278,7 @@ class Keeper:
 
     async def finish(self) -> None:
         """Revoke everything: the pod ends."""
-        for task in list(self._retiring.values()):
-            task.cancel()
-        await asyncio.gather(*self._retiring.values(), return_exceptions=True)
+        await end(self._retiring.values())
 
     # --- report
 

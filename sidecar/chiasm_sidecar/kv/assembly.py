@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from chiasm_contract.block_record import RecordKind
 from chiasm_contract.tiers import BlockTiers, RecordKindName
 
+from chiasm_sidecar.ending import end
 from chiasm_sidecar.kv.meters import Meters, place_name
 from chiasm_sidecar.kv.namespaces import Registry
 from chiasm_sidecar.kv.peers.tier import PeerTier
@@ -28,7 +29,7 @@ from chiasm_sidecar.kv.tiers.disk import DiskTier
 from chiasm_sidecar.kv.tiers.host import HostTier
 from chiasm_sidecar.kv.tiers.level import Level
 from chiasm_sidecar.kv.tiers.valkey import ValkeyTier
-from chiasm_sidecar.kv.upkeep import Sweeper, end
+from chiasm_sidecar.kv.upkeep import Sweeper
 from chiasm_sidecar.metrics import Metrics
 
 log = logging.getLogger("chiasm.sidecar.kv")

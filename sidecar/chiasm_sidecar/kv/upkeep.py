@@ -19,6 +19,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from chiasm_sidecar.ending import end
 from chiasm_sidecar.kv.meters import place_name
 from chiasm_sidecar.kv.namespaces import Registry
 from chiasm_sidecar.kv.tiers.base import TierFailed
@@ -27,7 +28,6 @@ from chiasm_sidecar.kv.tiers.level import Level
 log = logging.getLogger("chiasm.sidecar.kv")
 
 BATCH = 256
-_CANCEL_AGAIN_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,20 +120,6 @@ class Sweeper:
             _put_off(level, error)
             return False
         return True
-
-
-async def end(tasks: Iterable[asyncio.Task[None]]) -> None:
-    """Cancel tasks that go on for ever until each has ended.
-
-    Once is not enough: before Python 3.12 `asyncio.wait_for`, in which a client of Valkey waits,
-    swallows a cancellation that comes just when what it waits for is done.
-    """
-    every = running = set(tasks)
-    while running:
-        for task in running:
-            task.cancel()
-        _, running = await asyncio.wait(running, timeout=_CANCEL_AGAIN_SECONDS)
-    await asyncio.gather(*every, return_exceptions=True)
 
 
 def _put_off(level: Level, error: TierFailed) -> None:

@@ -252,10 +252,12 @@ class Bao:
         """End everything that was made for pods."""
         self.admin.sys.revoke_prefix("database/creds/app")
         self.admin.sys.revoke_prefix("auth/kubernetes/login")
-        for _ in range(100):  # what is revoked goes a moment later
+        for _ in range(20):  # what is revoked goes a moment later
             if not self.leases():
                 return
             time.sleep(0.1)
+        # Whoever made them cannot be reached by now.
+        self.admin.write("sys/leases/revoke-force/database/creds/app")
 
 
 @contextlib.contextmanager

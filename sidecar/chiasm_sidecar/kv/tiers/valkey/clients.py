@@ -20,6 +20,7 @@ from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
+from chiasm_sidecar.ending import end
 from chiasm_sidecar.kv.tiers.valkey import logins
 from chiasm_sidecar.kv.tiers.valkey.logins import Login
 from chiasm_sidecar.kv.tiers.valkey.scripts import PUT, REMOVE
@@ -100,9 +101,7 @@ class Clients:
 
     async def close(self) -> None:
         """Close all connections; what runs on them fails."""
-        for task in list(self._ending):
-            task.cancel()
-        await asyncio.gather(*self._ending, return_exceptions=True)
+        await end(self._ending)
         if self._client is not None:
             await self._client.redis.aclose()
 
