@@ -44,6 +44,10 @@ e2e-gateway: setup ## A canary behind a real Envoy; builds Envoy Gateway once (8
 e2e-metrics: setup ## An autoscaler that sees real load; builds metrics-server once (4 minutes on 2 cores)
 	@$(PY) -m pytest tests/metrics -m metrics $(ARGS)
 
+.PHONY: e2e-vault
+e2e-vault: setup ## Secrets from a real OpenBao, on the demo's cluster (8 minutes on 2 cores)
+	@$(PY) -m pytest tests/e2e -m vault $(ARGS)
+
 .PHONY: e2e-external-secrets
 e2e-external-secrets: setup ## Secrets by External Secrets; builds its controller once (12 minutes on 2 cores)
 	@$(PY) -m pytest tests/external_secrets -m external_secrets $(ARGS)

@@ -19,7 +19,7 @@ from chiasm_tour.clusters import LocalCluster
 from tests import demo_site
 from tests.e2e.conftest import NAME, conditions, eventually
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.vault]
 
 READER = "reader"
 POLICY = """
@@ -119,9 +119,13 @@ class Reader:
 
     def users(self) -> set[str]:
         """Users of Valkey that OpenBao has made and not ended."""
-        client = redis.Redis(host=self.vault.valkey_address, password=self.vault.valkey_password)
+        client = redis.Redis(
+            host=self.vault.valkey_address,
+            password=self.vault.valkey_password,
+            decode_responses=True,
+        )
         try:
-            return {name.decode() for name in client.acl_users()} - {"default"}
+            return set(client.acl_users()) - {"default"}
         finally:
             client.close()
 
