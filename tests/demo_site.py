@@ -14,9 +14,8 @@ from typing import Any, TypeVar
 
 import yaml
 from chiasm_cluster import state
+from chiasm_cluster.images import load
 from chiasm_cluster.images.archive import Image
-from chiasm_cluster.images.store import ImageStore
-from chiasm_cluster.node.worker import ctr
 from chiasm_tour import tour
 from chiasm_tour.clusters import LocalCluster
 
@@ -48,22 +47,13 @@ def running(
         try:
             cluster.up()
             cluster.load()
-            bring(name, images())
+            for image in images():
+                load.bring(state.required(name), image, print)
             install(cluster)
             tour.install(cluster)
             yield cluster
         finally:
             cluster.down()
-
-
-def bring(name: str, images: Iterable[Image]) -> None:
-    """Have `images` on every node."""
-    cluster = state.required(name)
-    for image in images:
-        for node in cluster.nodes:
-            store = ImageStore(ctr(cluster, node))
-            if store.digests().get(image.name) != image.digest:
-                store.import_image(image)
 
 
 @contextmanager

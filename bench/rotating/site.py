@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from chiasm_cluster import state
-from chiasm_cluster.images.store import ImageStore
-from chiasm_cluster.node.worker import ctr
+from chiasm_cluster.images import load
 from chiasm_cluster.settings import Settings
 from chiasm_cluster.vault import image, site
 from chiasm_contract import names
@@ -21,7 +20,6 @@ from chiasm_tour.clusters import LocalCluster
 NAME = "reader"
 POLICY = """
 path "secret/data/reader/*" { capabilities = ["read"] }
-path "secret/metadata/reader/*" { capabilities = ["read"] }
 path "database/creds/store" { capabilities = ["read"] }
 """
 
@@ -137,11 +135,7 @@ def bring_up(name: str) -> Stand:
     cluster.up()
     cluster.load()
     made = image.make(Settings().cache_dir, print)
-    here = state.required(name)
-    for node in here.nodes:
-        store = ImageStore(ctr(here, node))
-        if store.digests().get(made.name) != made.digest:
-            store.import_image(made)
+    load.bring(state.required(name), made, print)
     vault = site.install(cluster.kubectl, lambda text: apply(cluster, text))
     site.role(vault.server, "store", "60s", "120s")
     tour.install(cluster)

@@ -14,6 +14,7 @@ from secrets import token_bytes
 from typing import NamedTuple
 
 from chiasm_contract import instants, names
+from chiasm_contract.messages import PodState
 
 from chiasm_operator.api import Refused
 from chiasm_operator.cluster import Cluster
@@ -98,8 +99,7 @@ class Pass:
         unkeyed = await self._give_key(target, plan)
         refusals, plan_stands = await self._act(target, plan)
         if plan_stands and children.writes_traffic(target, plan, decision):
-            await self._hurry(observed, resource.namespace, decision)
-            await self._hurry_configured(observed, resource.namespace, configured)
+            await self._hurry(observed, resource.namespace, decision, configured)
         else:
             decision = decision.unwritten(seen)
         refused = [*unkeyed, *refusals]
@@ -136,29 +136,27 @@ class Pass:
         )
         return replace(observed, children=(*observed.children, *filter(None, found)))
 
-    async def _hurry(self, observed: Observed, namespace: str, decision: Decision) -> None:
-        """Make the kubelets of pods that follow an older plan look for the new one at once."""
-        epoch = decision.plan.epoch
-        for pod in filter(is_active, observed.pods):
-            metadata = pod["metadata"]
-            state = observed.states.get(metadata["name"])
-            follows = state is not None and state.traffic.epoch >= epoch
-            told = metadata.get("annotations", {}).get(names.ANNOTATION_TRAFFIC_EPOCH)
-            if pod.get("status", {}).get("podIP") and not follows and told != str(epoch):
-                await self.cluster.annotate_pod(
-                    namespace, metadata["name"], names.ANNOTATION_TRAFFIC_EPOCH, str(epoch)
-                )
-
-    async def _hurry_configured(
-        self, observed: Observed, namespace: str, configured: Configured
+    async def _hurry(
+        self, observed: Observed, namespace: str, decision: Decision, configured: Configured
     ) -> None:
-        """The same for pods that may take a value of their configuration."""
-        key, value = names.ANNOTATION_CONFIG_APPROVAL, configured.digest
-        for pod in observed.pods:
-            metadata = pod["metadata"]
-            told = metadata.get("annotations", {}).get(key)
-            if metadata["name"] in configured.hurried and told != value:
-                await self.cluster.annotate_pod(namespace, metadata["name"], key, value)
+        """Make the kubelets of pods look at once for a plan that is newer than what they follow, or
+        for a value of their configuration that they may take."""
+        epoch = decision.plan.epoch
+        behind = {
+            pod["metadata"]["name"]
+            for pod in filter(is_active, observed.pods)
+            if pod.get("status", {}).get("podIP")
+            and not _follows(observed.states.get(pod["metadata"]["name"]), epoch)
+        }
+        for key, value, names_of_pods in (
+            (names.ANNOTATION_TRAFFIC_EPOCH, str(epoch), behind),
+            (names.ANNOTATION_CONFIG_APPROVAL, configured.digest, set(configured.hurried)),
+        ):
+            for pod in observed.pods:
+                metadata = pod["metadata"]
+                told = metadata.get("annotations", {}).get(key)
+                if metadata["name"] in names_of_pods and told != value:
+                    await self.cluster.annotate_pod(namespace, metadata["name"], key, value)
 
     async def _give_key(self, target: Target, plan: children.ChildPlan) -> list[Problem]:
         """Make the key by which pods name values, before there are pods; why there is none.
@@ -214,6 +212,10 @@ class Pass:
                 resource.namespace, event_manifest(resource, event, self.now())
             )
         return True
+
+
+def _follows(state: PodState | None, epoch: int) -> bool:
+    return state is not None and state.traffic.epoch >= epoch
 
 
 def event_manifest(resource: Resource, event: Event, now: str) -> Manifest:

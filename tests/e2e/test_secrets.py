@@ -11,6 +11,8 @@ from typing import Any
 import httpx
 import pytest
 import redis
+from chiasm_cluster import state
+from chiasm_cluster.images import load
 from chiasm_cluster.settings import Settings
 from chiasm_cluster.vault import image, site
 from chiasm_tour import tour
@@ -79,7 +81,7 @@ class Reader:
     def __init__(self, cluster: LocalCluster, folder: Path) -> None:
         self._cluster = cluster
         self._manifest = folder / "reader.json"
-        demo_site.bring(NAME, [image.make(Settings().cache_dir, print)])
+        load.bring(state.required(NAME), image.make(Settings().cache_dir, print), print)
         self.vault = site.install(cluster.kubectl, self._apply)
         self.server = self.vault.server
         site.role(self.server, "store", "10m", "20m")

@@ -103,19 +103,30 @@ def load(
     names = list(images)
     _check(names)
     factory = ImageFactory(cache_dir, say)
-    stores = {node.name: ImageStore(ctr(cluster, node)) for node in cluster.nodes}
+    stores = _stores(cluster)
     with locked("images"):
         for name in names:
             if name in LISTS:
-                image = factory.make(name)
-                for node_name, store in stores.items():
-                    say(_bring(image, store, node_name))
+                bring(cluster, factory.make(name), say)
                 factory.drop_large_trees(name)
             else:
                 for node_name, store in stores.items():
                     with Path(name).open("rb") as source:
                         store.import_stream(partial(shutil.copyfileobj, source))
                     say(f"{name} is on {node_name}.")
+
+
+def bring(cluster: Cluster, image: archive.Image, say: Callable[[str], None]) -> None:
+    """Have an image on every node of `cluster`.
+
+    Raises: ClusterError when a node refuses it.
+    """
+    for node_name, store in _stores(cluster).items():
+        say(_bring(image, store, node_name))
+
+
+def _stores(cluster: Cluster) -> dict[str, ImageStore]:
+    return {node.name: ImageStore(ctr(cluster, node)) for node in cluster.nodes}
 
 
 def digests(cluster: Cluster) -> dict[str, str]:

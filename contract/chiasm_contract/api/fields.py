@@ -7,6 +7,7 @@ sees when the API server refuses a manifest.
 from __future__ import annotations
 
 import re
+from math import ceil
 from typing import Annotated, Any
 
 from pydantic import (
@@ -120,3 +121,11 @@ def at_least(minimum: str) -> dict[str, Any]:
             f"must be at least {minimum}",
         )
     )
+
+
+def count_of(amount: int | str, whole: int, *, up: bool) -> int:
+    """What an `IntOrPercent` is of a whole; a share is rounded up or down, as Kubernetes does."""
+    if isinstance(amount, int):
+        return amount
+    part = whole * int(amount.removesuffix("%")) / 100
+    return ceil(part) if up else int(part)

@@ -69,13 +69,15 @@ def specs(target: Target, known: Mapping[str, Kept], standing: Collection[str]) 
 
 def standing(target: Target, observed: Observed) -> list[str]:
     """Revisions with a Deployment of their own."""
-    found = {
-        revision: target.revision_name(revision)
-        for live in observed.children
-        if live["kind"] == "Deployment" and (revision := revision_of(live))
-    }
-    names_of_live = {live["metadata"]["name"] for live in observed.children}
-    return sorted(revision for revision, name in found.items() if name in names_of_live)
+    return sorted(
+        {
+            revision
+            for live in observed.children
+            if live["kind"] == "Deployment"
+            and (revision := revision_of(live))
+            and live["metadata"]["name"] == target.revision_name(revision)
+        }
+    )
 
 
 def restarts(

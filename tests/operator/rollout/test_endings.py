@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.operator.rollout.made_up.deployments import Pod
 from tests.operator.rollout.made_up.world import World
 
 ENDED = {
@@ -33,10 +32,11 @@ UNHEALTHY = {
 class Flapping(World):
     """Each pod is up, and was killed by its probe a minute ago."""
 
-    def _manifest(self, pod: Pod) -> dict[str, Any]:
-        made = super()._manifest(pod)
-        made["status"]["containerStatuses"] = [WORKER]
-        return made
+    def pods(self, namespace: str, owner: str) -> tuple[dict[str, Any], ...]:
+        found = super().pods(namespace, owner)
+        for pod in found:
+            pod["status"]["containerStatuses"] = [WORKER]
+        return found
 
     async def pod_events(self, _: str, pod: str) -> tuple[Any, ...]:
         return (UNHEALTHY,)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from chiasm_contract import names
+from chiasm_contract.api.fields import count_of
 from chiasm_contract.api.status import StatusConfig
 from chiasm_contract.api.v1alpha1 import Spec
 from chiasm_contract.conditions import Finding, Reason
@@ -104,10 +105,9 @@ def _approved(seen: RevisionSeen, before: Approvals) -> dict[str, Approval]:
 
 def _roll(target: Target, seen: RevisionSeen) -> Roll:
     loads = [pod.load_seconds for pod in seen.pods if pod.load_seconds is not None]
-    surge = target.spec.rollout.max_surge
-    replicas = max(1, len(seen.pods))
-    count = surge if isinstance(surge, int) else -(-replicas * int(surge.removesuffix("%")) // 100)
-    return Roll(replicas, count, max(loads, default=None), target.spec.rollout.drain_seconds)
+    rollout, replicas = target.spec.rollout, max(1, len(seen.pods))
+    surge = count_of(rollout.max_surge, replicas, up=True)
+    return Roll(replicas, surge, max(loads, default=None), rollout.drain_seconds)
 
 
 def _restarts(

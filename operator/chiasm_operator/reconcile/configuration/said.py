@@ -32,16 +32,12 @@ def synced(seen: Seen, approvals: Approvals) -> Finding:
     waiting = [text for each in seen.revisions for text in _waiting(each, approvals)]
     if waiting:
         return Finding(kind, Truth.FALSE, Reason.ROTATION_IN_PROGRESS, waiting[0])
-    silent = [pod.name for each in seen.revisions for pod in each.pods if not _speaks(pod.report)]
+    silent = [pod.name for each in seen.revisions for pod in each.pods if pod.report is None]
     if silent:
         text = f"{len(silent)} pods have not said what they use yet: {silent[0]}."
         return Finding(kind, Truth.UNKNOWN, Reason.NOT_REPORTED, text)
     text = "Every pod uses what its sources have."
     return Finding(kind, Truth.TRUE, Reason.CONFIG_CURRENT, text)
-
-
-def _speaks(report: object) -> bool:
-    return report is not None
 
 
 def _where(seen: RevisionSeen, source: Source) -> str:

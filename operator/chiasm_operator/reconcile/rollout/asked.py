@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import ceil
 from typing import Literal
 
 from chiasm_contract import names, rollout_annotations
+from chiasm_contract.api.fields import count_of
 from chiasm_contract.api.rollout import Rollout
 from chiasm_contract.conditions import Reason
 from chiasm_contract.rollout_annotations import Action, AnnotationFault
@@ -55,8 +55,8 @@ class Asked:
     def of(cls, target: Target, *, rotating: bool = False) -> Asked:
         """What a resource asks."""
         policy, replicas = target.spec.rollout, target.spec.replicas
-        surge = _count(policy.max_surge, replicas, up=True)
-        unavailable = _count(policy.max_unavailable, replicas, up=False)
+        surge = count_of(policy.max_surge, replicas, up=True)
+        unavailable = count_of(policy.max_unavailable, replicas, up=False)
         annotations, gateway = target.resource.annotations, target.spec.gateway
         return cls(
             target=target.revision,
@@ -90,14 +90,9 @@ class Asked:
     def warm_replicas(self) -> int:
         """Pods that a former revision keeps in the rollback window: never more than serve."""
         window = self.policy.rollback_window
-        return min(self.replicas, _count(window.replicas, self.replicas, up=True)) if window else 0
-
-
-def _count(amount: int | str, whole: int, *, up: bool) -> int:
-    if isinstance(amount, int):
-        return amount
-    part = whole * int(amount.removesuffix("%")) / 100
-    return ceil(part) if up else int(part)
+        return (
+            min(self.replicas, count_of(window.replicas, self.replicas, up=True)) if window else 0
+        )
 
 
 def _problem(fault: AnnotationFault) -> Problem:

@@ -13,8 +13,9 @@ from chiasm_contract.traffic import Counts, TrafficPlan, TrafficReport
 from pydantic import BaseModel, ValidationError
 
 from chiasm_operator.reconcile import routing
-from chiasm_operator.reconcile.observed import Observed, is_ready, pods_of, revision_of
+from chiasm_operator.reconcile.observed import Observed, is_ready, pods_of
 from chiasm_operator.reconcile.ownership import Owner, owner
+from chiasm_operator.reconcile.records import standing
 from chiasm_operator.render import Target
 from chiasm_operator.render.traffic import ROLLOUT_KEY
 
@@ -136,7 +137,7 @@ def look(target: Target, observed: Observed) -> Seen:
         rollout=kept,
         standing={
             revision: _standing(observed, target, revision)
-            for revision in sorted(_revisions(target, observed))
+            for revision in standing(target, observed)
         },
         reports={name: state.traffic for name, state in observed.states.items()},
         route_epoch=routing.epoch(target, observed),
@@ -156,17 +157,6 @@ def _stored(status: object) -> StatusRollout:
         return StatusRollout.model_validate(status or {})
     except ValidationError:
         return StatusRollout()
-
-
-def _revisions(target: Target, observed: Observed) -> set[str]:
-    """Those with a Deployment of their own."""
-    return {
-        revision
-        for item in observed.children
-        if item["kind"] == "Deployment"
-        and (revision := revision_of(item))
-        and item["metadata"]["name"] == target.revision_name(revision)
-    }
 
 
 def _standing(observed: Observed, target: Target, revision: str) -> Standing:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from chiasm_contract import names
+from chiasm_contract import instants, names
 from chiasm_contract.configuration import Approvals
 from chiasm_contract.traffic import TrafficPlan
 
@@ -85,4 +85,28 @@ def report(item: dict[str, Any], pods: Mapping[str, Pod]) -> None:
         "replicas": len(mine),
         "updatedReplicas": updated,
         "conditions": [{"type": "Progressing", "status": "True", "reason": reason}],
+    }
+
+
+def manifest(pod: Pod, owner: str, start: int) -> dict[str, Any]:
+    """The pod as the API server has it; moments count from `start`."""
+    told = {names.ANNOTATION_TRAFFIC_EPOCH: pod.told} if pod.told else {}
+    told |= {names.ANNOTATION_CONFIG_APPROVAL: pod.told_of} if pod.told_of else {}
+    return {
+        "metadata": {
+            "name": pod.name,
+            "creationTimestamp": instants.to_text(start + pod.born),
+            "labels": {
+                names.LABEL_APP: names.APP,
+                names.LABEL_OWNER: owner,
+                names.LABEL_REVISION: pod.revision,
+            },
+            "annotations": told,
+        },
+        "spec": {},
+        "status": {
+            "phase": "Running",
+            "podIP": pod.address,
+            "conditions": [{"type": "Ready", "status": "True" if pod.ready else "False"}],
+        },
     }

@@ -16,14 +16,14 @@ from typing import Any
 
 from chiasm_contract import instants, names
 from chiasm_contract.configuration import Approvals
-from chiasm_contract.messages import IdentityReport, PodState
-from chiasm_contract.traffic import Counts, TrafficPlan, TrafficReport, VersionReport
+from chiasm_contract.messages import PodState
+from chiasm_contract.traffic import Counts, TrafficPlan
 from chiasm_operator.api import Refused
 from chiasm_operator.leadership.fence import Fence
 from chiasm_operator.passes import Pass, Rest
 from chiasm_operator.resource import Images
 
-from tests.operator.rollout.made_up import deployments, never
+from tests.operator.rollout.made_up import deployments, never, sidecars
 from tests.operator.rollout.made_up.configured import Sources, approvals_of
 from tests.operator.rollout.made_up.deployments import Pod
 
@@ -214,64 +214,16 @@ class World:
         return tuple(copy.deepcopy(list(self.objects.values())))
 
     def pods(self, _: str, owner: str) -> tuple[dict[str, Any], ...]:
-        return tuple(self._manifest(pod) for pod in self.all_pods.values())
-
-    def _manifest(self, pod: Pod) -> dict[str, Any]:
-        told = {names.ANNOTATION_TRAFFIC_EPOCH: pod.told} if pod.told else {}
-        told |= {names.ANNOTATION_CONFIG_APPROVAL: pod.told_of} if pod.told_of else {}
-        return {
-            "metadata": {
-                "name": pod.name,
-                "creationTimestamp": instants.to_text(START + pod.born),
-                "labels": {
-                    names.LABEL_APP: names.APP,
-                    names.LABEL_OWNER: NAME,
-                    names.LABEL_REVISION: pod.revision,
-                },
-                "annotations": told,
-            },
-            "spec": {},
-            "status": {
-                "phase": "Running",
-                "podIP": pod.address,
-                "conditions": [{"type": "Ready", "status": "True" if pod.ready else "False"}],
-            },
-        }
+        return tuple(deployments.manifest(pod, NAME, START) for pod in self.all_pods.values())
 
     async def pod_events(self, _: str, pod: str) -> tuple[Any, ...]:
         return ()
 
     async def ask(self, pods: Sequence[Any]) -> dict[str, PodState]:
-        return {pod["metadata"]["name"]: self._state(pod["metadata"]["name"]) for pod in pods}
-
-    def _state(self, name: str) -> PodState:
-        pod = self.all_pods[name]
-        plan = pod.plan
-        report = TrafficReport()
-        if plan is not None:
-            versions = {
-                each.revision: VersionReport(
-                    in_flight=self.in_flight.get(each.revision, 0),
-                    by_modality=self.counts.get(each.revision, {}),
-                )
-                for each in (plan.stable, plan.canary)
-                if each is not None
-            }
-            for revision, count in self.in_flight.items():
-                versions.setdefault(revision, VersionReport(in_flight=count))
-            report = TrafficReport(epoch=plan.epoch, window=plan.window, versions=versions)
-        identity = IdentityReport(
-            compute_fp=pod.revision, repr_fp="r", incarnation="1", fields={"compute.x": "y"}
-        )
-        return PodState(
-            ready=pod.ready,
-            reason="Ready" if pod.ready else "WorkerStarting",
-            message=".",
-            model_id="m",
-            identity=identity if pod.ready else None,
-            traffic=report,
-            configuration=self.sources.report(pod),
-        )
+        return {
+            name: sidecars.state(self.all_pods[name], self.counts, self.in_flight, self.sources)
+            for name in (pod["metadata"]["name"] for pod in pods)
+        }
 
     async def apply(self, manifest: Any) -> None:
         key = (manifest["kind"], manifest["metadata"]["name"])
