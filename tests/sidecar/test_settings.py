@@ -1,4 +1,4 @@
-"""The one value that comes from the environment, and the form of a log line."""
+"""What comes from the environment, and the form of a log line."""
 
 from __future__ import annotations
 
@@ -6,18 +6,21 @@ import json
 import logging
 
 import pytest
+from chiasm_contract.clients import ClientSettings
 from chiasm_sidecar import logs
 from chiasm_sidecar.settings import Settings
 from pydantic import ValidationError
 
 
 def test_defaults() -> None:
-    assert Settings().model_dump() == {"log_level": "INFO"}
+    assert Settings().model_dump() == {**ClientSettings().model_dump(), "log_level": "INFO"}
 
 
 def test_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CHIASM_LOG_LEVEL", "ERROR")
-    assert Settings().model_dump() == {"log_level": "ERROR"}
+    monkeypatch.setenv("CHIASM_WORKER_RETRIES", "5")
+    changed = {"log_level": "ERROR", "worker_retries": 5}
+    assert Settings().model_dump() == {**ClientSettings().model_dump(), **changed}
     monkeypatch.setenv("CHIASM_LOG_LEVEL", "LOUD")
     with pytest.raises(ValidationError, match="log_level"):
         Settings()

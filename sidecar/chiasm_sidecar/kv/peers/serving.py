@@ -29,8 +29,7 @@ log = logging.getLogger("chiasm.sidecar.kv")
 Refused = Callable[[str], None]
 
 _MAX_CONNECTIONS = 256
-_GREETING_SECONDS = 5.0
-_PIECE_SECONDS = 5.0
+_MIN_PATIENCE_SECONDS = 5.0
 
 
 class Door(Protocol):
@@ -57,7 +56,10 @@ class Serving:
         memory: ArenaTier,
         refused: Refused,
         door: Door,
+        timeout_seconds: float,
     ) -> None:
+        """`timeout_seconds` is what askers are given: who waits for longer is not sent away."""
+        self._patience_seconds = max(_MIN_PATIENCE_SECONDS, timeout_seconds)
         self._read_secret = read_secret
         self._description = wire.encode_description(description)
         self._memory = memory
@@ -96,7 +98,7 @@ class Serving:
 
     async def _serve(self, reader: StreamReader, writer: StreamWriter) -> None:
         try:
-            async with asyncio.timeout(_GREETING_SECONDS):
+            async with asyncio.timeout(self._patience_seconds):
                 channel = await self._greet(reader, writer)
                 first = await self._asked(channel, reader)
             # Only now is it known that the asker has the secret.
@@ -156,7 +158,7 @@ class Serving:
                 writer.write(channel.seal(wire.Kind.PIECE, *piece))
                 await asyncio.sleep(0)
             try:
-                async with asyncio.timeout(_PIECE_SECONDS):
+                async with asyncio.timeout(self._patience_seconds):
                     await writer.drain()
             except TimeoutError as error:
                 raise _TakesNothing from error

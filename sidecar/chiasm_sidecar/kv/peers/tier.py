@@ -103,7 +103,12 @@ class PeerTier:
         self._read_secret()
         description = await transport.open(self._arena.arena.region)
         serving = Serving(
-            self._read_secret, description, self._arena, self._meters.peer_refused, transport
+            self._read_secret,
+            description,
+            self._arena,
+            self._meters.peer_refused,
+            transport,
+            settings.timeout_seconds,
         )
         try:
             await self._running.enter_async_context(

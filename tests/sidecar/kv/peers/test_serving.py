@@ -64,8 +64,11 @@ class Line:
 
 
 @pytest.fixture
-async def serving_replica(start_service: StartService, tmp_path: Path) -> Service:
-    peers = settings(tmp_path, OWN, (OWN,))
+async def serving_replica(
+    start_service: StartService, tmp_path: Path, request: pytest.FixtureRequest
+) -> Service:
+    """Its parameter, if it has one, is `timeout_seconds`."""
+    peers = settings(tmp_path, OWN, (OWN,), **getattr(request, "param", {}))
     service = await start_service(peers=peers)
 
     async def opened() -> bool:
@@ -142,10 +145,16 @@ async def test_nothing_but_whole_slots_of_the_memory_is_sent(serving_replica: Se
     assert serving_replica.value("chiasm_kv_peers_refused_total", reason="denied") == 1
 
 
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "_MIN_PATIENCE_SECONDS", 0.3)
+
+
+@pytest.mark.usefixtures("hasty")
+@pytest.mark.parametrize("serving_replica", [{"timeout_seconds": 0.2}], indirect=True)
 async def test_one_that_takes_nothing_of_its_answer_holds_up_nobody_and_is_left(
-    serving_replica: Service, monkeypatch: pytest.MonkeyPatch
+    serving_replica: Service,
 ) -> None:
-    monkeypatch.setattr(serving, "_PIECE_SECONDS", 0.3)
     silent, other = await connect(), await connect()
     places = await silent.places(COUNT)
     silent.reader._transport.pause_reading()  # type: ignore[attr-defined]
@@ -164,6 +173,25 @@ async def test_one_that_takes_nothing_of_its_answer_holds_up_nobody_and_is_left(
     await until(left)
     await silent.close()
     await other.close()
+
+
+@pytest.mark.usefixtures("hasty")
+@pytest.mark.parametrize("serving_replica", [{"timeout_seconds": 0.2}], indirect=True)
+async def test_one_that_says_nothing_is_left(serving_replica: Service) -> None:
+    reader, writer = await asyncio.open_connection(OWN, PORT)
+    assert await reader.read() == b""
+    writer.close()
+    assert serving_replica.value("chiasm_kv_peers_refused_total", reason="silent") == 1
+
+
+@pytest.mark.usefixtures("hasty")
+async def test_whoever_is_given_more_time_to_ask_is_waited_for(serving_replica: Service) -> None:
+    reader, writer = await asyncio.open_connection(OWN, PORT)
+    await asyncio.sleep(0.6)
+    nonce = bytes(wire.NONCE_BYTES)
+    writer.write(wire.encode_hello(nonce))
+    assert len(await reader.readexactly(wire.PROOF_BYTES)) == wire.PROOF_BYTES
+    writer.close()
 
 
 async def test_requests_are_answered_between_the_pieces_of_an_answer(
