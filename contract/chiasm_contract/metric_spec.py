@@ -19,10 +19,15 @@ Part = Literal["sidecar", "worker", "operator"]
 PER_PROCESS: tuple[str, ...] = ()
 """The values of a label that are known when a process begins, mostly one, and never change."""
 
+PER_RESOURCE: tuple[str, ...] = ()
+"""The values of a label that a platform engineer gives a resource: few, and gone with it."""
+
 MODEL: Mapping[str, tuple[str, ...]] = {"model_name": PER_PROCESS}
 
 STATUS_CODES = ("200", "400", "401", "404", "413", "421", "429", "499", "500", "503")
 MODALITIES = ("text", "image", "video", "audio", "mixed", "unknown")
+# Of a request whose body has been read.
+KNOWN_MODALITIES = MODALITIES[:-1]
 BLOCK_KINDS = ("text_kv", "media_kv", "cross_kv", "encoder_output")
 KV_TIERS = ("host", "disk", "peer", "valkey")
 ROLES = get_args(Role)

@@ -13,12 +13,15 @@ from __future__ import annotations
 from chiasm_contract.block_guard import REJECT_FIELDS
 from chiasm_contract.block_record import MALFORMED_REASONS
 from chiasm_contract.configuration_metric_specs import CONFIGURATION_SPECS
+from chiasm_contract.metric_cardinality import cardinality_lines
 from chiasm_contract.metric_spec import (
     AUDIO_FORMATS,
     BLOCK_KINDS,
     BYTES_BUCKETS,
     CHECK_SECONDS_BUCKETS,
+    FIRST_TOKEN_BUCKETS,
     IMAGE_FORMATS,
+    KNOWN_MODALITIES,
     KV_OUTCOMES,
     KV_TIERS,
     MODALITIES,
@@ -31,6 +34,7 @@ from chiasm_contract.metric_spec import (
     MetricSpec,
     Part,
 )
+from chiasm_contract.operator_metric_specs import OPERATOR_SPECS
 from chiasm_contract.traffic_metric_specs import TRAFFIC_SPECS
 from chiasm_contract.worker_metric_specs import WORKER_SPECS
 
@@ -48,6 +52,16 @@ SIDECAR_SPECS: tuple[MetricSpec, ...] = (
         "vllm:e2e_request_latency_seconds", "histogram", "seconds", "sidecar",
         "From the request's last byte to the last byte of its answer, finished requests only.",
         MODEL, SECONDS_BUCKETS,
+    ),
+    MetricSpec(
+        "chiasm_sidecar_first_token_seconds", "histogram", "seconds", "sidecar",
+        "The same as vllm:time_to_first_token_seconds by what the request brought.",
+        {"modality": KNOWN_MODALITIES}, FIRST_TOKEN_BUCKETS,
+    ),
+    MetricSpec(
+        "chiasm_sidecar_inter_token_seconds", "histogram", "seconds", "sidecar",
+        "The same as vllm:inter_token_latency_seconds by what the request brought.",
+        {"modality": KNOWN_MODALITIES}, FIRST_TOKEN_BUCKETS,
     ),
     MetricSpec(
         "vllm:request_success_total", "counter", "requests", "sidecar",
@@ -171,6 +185,11 @@ SIDECAR_SPECS: tuple[MetricSpec, ...] = (
         {"tier": KV_TIERS, "state": ("live", "draining", "retired", "swept")},
     ),
     MetricSpec(
+        "chiasm_kv_tier_bytes", "gauge", "bytes", "sidecar",
+        "What a tier of this pod holds, by what it is; 0 for what others hold.",
+        {"tier": KV_TIERS, "kind": BLOCK_KINDS},
+    ),
+    MetricSpec(
         "chiasm_kv_retired_list_loads_total", "counter", "loads", "sidecar",
         "Times that the list of retired namespaces was read because it had changed; refused: it "
         "could not be used, and what it named before stays retired.",
@@ -256,7 +275,7 @@ SIDECAR_SPECS: tuple[MetricSpec, ...] = (
         },
     ),
 )  # fmt: skip
-METRIC_SPECS = SIDECAR_SPECS + CONFIGURATION_SPECS + TRAFFIC_SPECS + WORKER_SPECS
+METRIC_SPECS = SIDECAR_SPECS + CONFIGURATION_SPECS + TRAFFIC_SPECS + WORKER_SPECS + OPERATOR_SPECS
 
 
 def specs_of(part: Part) -> tuple[MetricSpec, ...]:
@@ -270,7 +289,8 @@ def markdown() -> str:
         "# Metrics",
         "",
         "Written by `make generate` from `contract/chiasm_contract/metric_specs.py`. Those of "
-        "worker and sidecar leave a pod through the sidecar's port 9100, path /metrics.",
+        "worker and sidecar leave a pod through the sidecar's port 9100, path /metrics, those of "
+        "the operator through its port 8080.",
         "",
         "| Metric | Kind | Unit | Labels | From | Meaning |",
         "|---|---|---|---|---|---|",
@@ -283,4 +303,4 @@ def markdown() -> str:
         lines.append(
             f"| {spec.name} | {spec.kind} | {spec.unit} | {labels} | {spec.part} | {spec.help} |"
         )
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *cardinality_lines(METRIC_SPECS)]) + "\n"

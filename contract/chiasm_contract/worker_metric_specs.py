@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from chiasm_contract.block_guard import REJECT_FIELDS
 from chiasm_contract.config import COMPRESSION_RATIOS
-from chiasm_contract.metric_spec import BLOCK_KINDS, KV_OUTCOMES, MODEL, PER_PROCESS, MetricSpec
+from chiasm_contract.metric_spec import (
+    BLOCK_KINDS,
+    KNOWN_MODALITIES,
+    KV_OUTCOMES,
+    MODEL,
+    PER_PROCESS,
+    MetricSpec,
+)
 
 WORKER_SPECS: tuple[MetricSpec, ...] = (
     # requests and tokens
@@ -15,6 +22,11 @@ WORKER_SPECS: tuple[MetricSpec, ...] = (
     MetricSpec(
         "vllm:num_requests_waiting", "gauge", "requests", "worker",
         "Requests that wait for their first blocks, or for new ones after a preemption.", MODEL,
+    ),
+    MetricSpec(
+        "chiasm_worker_requests_waiting", "gauge", "requests", "worker",
+        "The same as vllm:num_requests_waiting by what the request brought.",
+        {**MODEL, "modality": KNOWN_MODALITIES},
     ),
     MetricSpec(
         "vllm:prompt_tokens_total", "counter", "tokens", "worker",
@@ -28,6 +40,11 @@ WORKER_SPECS: tuple[MetricSpec, ...] = (
         "chiasm_worker_image_tokens_total", "counter", "tokens", "worker",
         "Tokens of pictures in prompts that reached their first token, by compression.",
         {**MODEL, "compression": tuple(map(str, COMPRESSION_RATIOS))},
+    ),
+    MetricSpec(
+        "chiasm_worker_uncompressed_image_tokens_total", "counter", "tokens", "worker",
+        "What the pictures in chiasm_worker_image_tokens_total would take without compression.",
+        MODEL,
     ),
     MetricSpec(
         "vllm:num_preemptions_total", "counter", "preemptions", "worker",
@@ -84,6 +101,13 @@ WORKER_SPECS: tuple[MetricSpec, ...] = (
         "Pictures sent through the vision encoder.", MODEL,
     ),
     MetricSpec(
+        "chiasm_worker_encode_calls_saved_total", "counter", "pictures", "worker",
+        "Pictures that a prompt brought and the encoder did not compute; encoder_cache: its output "
+        "was still there or came from a tier, prefix_cache: so were keys and values of all its "
+        "tokens.",
+        {**MODEL, "by": ("encoder_cache", "prefix_cache")},
+    ),
+    MetricSpec(
         "chiasm_worker_encoder_batches_total", "counter", "batches", "worker",
         "Calls of the vision encoder; new pictures of equal shape share one.", MODEL,
     ),
@@ -106,6 +130,11 @@ WORKER_SPECS: tuple[MetricSpec, ...] = (
     MetricSpec(
         "chiasm_worker_findable_blocks", "gauge", "blocks", "worker",
         "Blocks whose content another request could use, by what they hold.",
+        {**MODEL, "kind": BLOCK_KINDS},
+    ),
+    MetricSpec(
+        "chiasm_worker_findable_bytes", "gauge", "bytes", "worker",
+        "Whole records of the blocks in chiasm_worker_findable_blocks.",
         {**MODEL, "kind": BLOCK_KINDS},
     ),
     MetricSpec(

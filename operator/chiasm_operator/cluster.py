@@ -197,6 +197,11 @@ class Cluster:
         """A MultimodalInference as the index has it."""
         return self.index.get(RESOURCE.kind, namespace, name)
 
+    def resources(self) -> tuple[Manifest, ...]:
+        """Every MultimodalInference that the index has."""
+        found = (self.resource_of(*key) for key in self.index.keys(RESOURCE.kind))
+        return tuple(each for each in found if each is not None)
+
     async def get(self, kind: str, namespace: str, name: str) -> Manifest | None:
         """One object, or None when there is none."""
         try:

@@ -3,7 +3,9 @@
 Answered by a port of ours, not by kopf's: that one knows a single question, keeps its answer for
 ten seconds and lets connections that ask nothing stay for ever.
 
-Must not know: who leads, what stalls, why the webhook is late.
+Prometheus asks the same port.
+
+Must not know: who leads, what stalls, why the webhook is late, what is counted.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from aiohttp import web
 
 from chiasm_operator.port import Port
 
-LIVE, READY = "/healthz", "/readyz"
+LIVE, READY, METRICS = "/healthz", "/readyz", "/metrics"
 
 
 @dataclass(frozen=True)
@@ -37,11 +39,23 @@ class Report:
 
 
 class Health:
-    """Answers with what `look` reports at that moment."""
+    """Answers with what `look` reports at that moment, and `expose` in the form asked for."""
 
-    def __init__(self, host: str, port: int, look: Callable[[], Report]) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        look: Callable[[], Report],
+        expose: Callable[[str], tuple[bytes, str]],
+    ) -> None:
         self._look = look
-        self.port = Port(host, port, [web.get(LIVE, self._answer), web.get(READY, self._answer)])
+        self._expose = expose
+        routes = [
+            web.get(LIVE, self._answer),
+            web.get(READY, self._answer),
+            web.get(METRICS, self._metrics),
+        ]
+        self.port = Port(host, port, routes)
 
     async def _answer(self, request: web.Request) -> web.Response:
         report = self._look()
@@ -49,3 +63,7 @@ class Health:
         if problem is not None:
             return web.json_response({"message": problem}, status=HTTPStatus.SERVICE_UNAVAILABLE)
         return web.json_response({"leader": report.role, "resources": report.num_resources})
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        data, content_type = self._expose(request.headers.get("accept", ""))
+        return web.Response(body=data, headers={"content-type": content_type})

@@ -1,5 +1,5 @@
 """What runs in one operator process: the lease, the passes while it is held, the webhook, and the
-answers to the kubelet.
+answers to the kubelet and to Prometheus.
 
 The passes run in the leader only; the webhook answers, and kopf watches, in every process, so a
 follower is ready to go on at once.
@@ -8,12 +8,14 @@ follower is ready to go on at once.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 
 from chiasm_operator.admission.webhook import Webhook
 from chiasm_operator.cluster import Kind
 from chiasm_operator.health import Health, Report
 from chiasm_operator.leadership.keeper import LeaseKeeper
+from chiasm_operator.metering.exposition import Known, exposition, told
 from chiasm_operator.resource import Manifest
 from chiasm_operator.supervisor import Supervisor
 
@@ -28,12 +30,14 @@ class Runtime:
         webhook: Webhook | None,
         close: Callable[[], Awaitable[None]],
         health_address: tuple[str, int],
+        wall_seconds: Callable[[], float] = time.time,
     ) -> None:
         self.supervisor = supervisor
         self._keeper = keeper
         self._webhook = webhook
         self._close = close
-        self.health = Health(*health_address, self.report)
+        self._wall_seconds = wall_seconds
+        self.health = Health(*health_address, self.report, self.exposition)
         self._leading = False
         self._task: asyncio.Task[None] | None = None
 
@@ -64,6 +68,7 @@ class Runtime:
 
     def told(self, kind: Kind, change: str | None, manifest: Manifest) -> None:
         """A watch tells of an object; None is how kopf says that it was there before."""
+        self.supervisor.heard()
         for key in self.supervisor.cluster.told(kind, change, manifest):
             if self._leading and self.supervisor.knows:
                 self.supervisor.wake(*key)
@@ -71,6 +76,19 @@ class Runtime:
     def report(self) -> Report:
         """How this process is."""
         return Report(self.role(), self.supervisor.num_resources, self.stalled(), self._awaited())
+
+    def exposition(self, accept: str) -> tuple[bytes, str]:
+        """What is counted, and its content type."""
+        supervisor, leads = self.supervisor, self._leading
+        known = Known(
+            leads=leads,
+            counts=supervisor.counts,
+            event_age_seconds=supervisor.event_age_seconds,
+            sweep_age_seconds=supervisor.sweep_age_seconds if leads else 0.0,
+            resources=told(supervisor.cluster.resources()) if leads else (),
+            now_seconds=self._wall_seconds(),
+        )
+        return exposition(known, accept)
 
     def _awaited(self) -> str | None:
         if self._webhook is None or self._webhook.listens:

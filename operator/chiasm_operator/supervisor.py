@@ -15,6 +15,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from chiasm_contract.operator_metric_specs import PassOutcome
+
 from chiasm_operator.api import Refused
 from chiasm_operator.cluster import (
     CHILD_KINDS,
@@ -26,6 +28,7 @@ from chiasm_operator.cluster import (
     Kind,
 )
 from chiasm_operator.leadership.fence import Deposed
+from chiasm_operator.metering.passes import PassCounts
 from chiasm_operator.passes import Pass, Rest
 
 logger = logging.getLogger(__name__)
@@ -116,8 +119,9 @@ class Supervisor:
         self._gate = Gate(MAX_PASSES)
         self.knows = False  # whether everything has been listed once; a pass before would misjudge
         self._sweeper: asyncio.Task[None] | None = None
-        self._swept = clock()
+        self._swept = self._heard = clock()
         self._sweep_failed = False
+        self.counts = PassCounts()
 
     def start(self) -> None:
         """List everything, then keep sweeping; passes begin when all is known.
@@ -164,12 +168,26 @@ class Supervisor:
             runner.task = asyncio.create_task(self._run(key, runner), name=f"{namespace}/{name}")
         runner.wake.set()
 
+    def heard(self) -> None:
+        """A watch has told of something, whatever it was."""
+        self._heard = self._clock()
+
+    @property
+    def event_age_seconds(self) -> float:
+        """How long no watch has told of anything."""
+        return self._clock() - self._heard
+
+    @property
+    def sweep_age_seconds(self) -> float:
+        """How long the resources have not been listed."""
+        return self._clock() - self._swept
+
     def stalled(self) -> str | None:
         """What no longer makes progress, in a sentence; None while all is well."""
         now = self._clock()
         limit = self._tempo.stall_seconds
-        if now - self._swept > self._tempo.resync_seconds + limit:
-            return f"The resources were last listed {now - self._swept:.0f} s ago."
+        if self.sweep_age_seconds > self._tempo.resync_seconds + limit:
+            return f"The resources were last listed {self.sweep_age_seconds:.0f} s ago."
         for (namespace, name), runner in self._runners.items():
             if runner.pass_began is not None and now - runner.pass_began > limit:
                 seconds = now - runner.pass_began
@@ -222,16 +240,19 @@ class Supervisor:
             while True:
                 await self._gate.enter(urgent=runner.is_new)
                 runner.wake.clear()
-                runner.pass_began = self._clock()
+                began = runner.pass_began = self._clock()
                 rest: Rest | None = Rest(settled=False)
                 try:
                     rest = await self._pass.run(*key)
                     failures = 0
+                    self.counts.note(_outcome(rest), self._clock() - began)
                 except Deposed as deposed:  # told once, by whoever keeps the lease
                     failures += 1
+                    self.counts.note("deposed", self._clock() - began)
                     logger.debug("%s/%s: %s", *key, deposed)
                 except Exception as error:
                     failures += 1
+                    self.counts.note("failed", self._clock() - began)
                     logger.warning("%s/%s: will try again: %r", *key, error)
                 finally:
                     self._gate.leave()
@@ -269,3 +290,9 @@ class Supervisor:
             return False
         await asyncio.sleep(GATHER_SECONDS)
         return True
+
+
+def _outcome(rest: Rest | None) -> PassOutcome:
+    if rest is None:
+        return "gone"
+    return "settled" if rest.settled else "unsettled"

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import itertools
-import re
-from collections.abc import Iterator
 
 import prometheus_client
 from chiasm_contract.messages import MEDIA_NAMES, Usage
-from chiasm_contract.metric_spec import MetricSpec
+from chiasm_contract.metric_forms import PLAIN, media_type
+from chiasm_contract.metric_spec import KNOWN_MODALITIES, MetricSpec
 from chiasm_contract.metric_specs import specs_of
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from chiasm_sidecar.exposition import WorkerPart, encoded, joined
 from chiasm_sidecar.front_door.media import MediaFile
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-
-_FAMILY = re.compile(r"^# (?:HELP|TYPE) (?P<name>\S+)")
+_NOTHING = WorkerPart()
 
 
 class Metrics:
@@ -31,9 +29,11 @@ class Metrics:
         self._counters: dict[tuple[str, ...], Counter] = {}
         for spec in specs_of("sidecar"):
             self._create_series(spec)
-        self.time_to_first_token = self.histogram("vllm:time_to_first_token_seconds")
-        self.inter_token_latency = self.histogram("vllm:inter_token_latency_seconds")
-        self.request_latency = self.histogram("vllm:e2e_request_latency_seconds")
+        self._first_token = self.histogram("vllm:time_to_first_token_seconds")
+        self._inter_token = self.histogram("vllm:inter_token_latency_seconds")
+        self._first_token_of = self._by_modality("chiasm_sidecar_first_token_seconds")
+        self._inter_token_of = self._by_modality("chiasm_sidecar_inter_token_seconds")
+        self._request_latency = self.histogram("vllm:e2e_request_latency_seconds")
         self._prompt_tokens = self.histogram("vllm:request_prompt_tokens")
         self._generation_tokens = self.histogram("vllm:request_generation_tokens")
         self.body_bytes = self.histogram("chiasm_sidecar_request_body_bytes")
@@ -72,6 +72,12 @@ class Metrics:
         if not isinstance(child, Histogram):
             raise TypeError(f"{name} is no histogram; metric_specs.py says otherwise")
         return child
+
+    def _by_modality(self, name: str) -> dict[str, Histogram]:
+        instrument = self._instruments[name]
+        if not isinstance(instrument, Histogram):
+            raise TypeError(f"{name} is no histogram; metric_specs.py says otherwise")
+        return {modality: instrument.labels(modality) for modality in KNOWN_MODALITIES}
 
     def gauge(self, name: str) -> Gauge:
         """The gauge `name`."""
@@ -118,30 +124,30 @@ class Metrics:
             self.count(f"chiasm_sidecar_{file.kind}s_total", format=file.format)
             self._media_bytes[file.kind].observe(len(file.data))
 
-    def finished(self, reason: str, usage: Usage) -> None:
+    def first_token(self, modality: str, seconds: float, trace_id: str | None) -> None:
+        """The first text of an answer came; `trace_id` of a request whose trace is kept."""
+        for histogram in (self._first_token, self._first_token_of[modality]):
+            histogram.observe(seconds, _exemplar(trace_id))
+
+    def next_token(self, modality: str, seconds: float, trace_id: str | None) -> None:
+        """More text came, so long after the last."""
+        for histogram in (self._inter_token, self._inter_token_of[modality]):
+            histogram.observe(seconds, _exemplar(trace_id))
+
+    def finished(self, reason: str, usage: Usage, seconds: float, trace_id: str | None) -> None:
         """Count one finished answer."""
+        self._request_latency.observe(seconds, _exemplar(trace_id))
         self.count("vllm:request_success_total", finished_reason=reason)
         self._prompt_tokens.observe(usage.prompt_tokens)
         self._generation_tokens.observe(usage.completion_tokens)
 
-    def exposition(self, worker_text: str) -> bytes:
-        """Everything this pod exposes: our families, then the worker's that ours do not name."""
-        own = prometheus_client.generate_latest(self.registry).decode()
-        names = {name for name, _ in _families(own)}
-        others = [text for name, text in _families(worker_text) if name not in names]
-        return (own + "".join(others)).encode()
+    def exposition(self, worker: WorkerPart = _NOTHING, form: str = PLAIN) -> tuple[bytes, str]:
+        """Everything this pod exposes, and its content type: `form`, or the plain one where the
+        worker speaks no other."""
+        if worker.text and media_type(worker.content_type) != media_type(form):
+            form = PLAIN
+        return joined(encoded(self.registry, form), worker.text).encode(), form
 
 
-def _families(text: str) -> Iterator[tuple[str, str]]:
-    """(family name, its lines) of an exposition in text format 0.0.4."""
-    name = ""
-    lines: list[str] = []
-    for line in text.splitlines(keepends=True):
-        found = _FAMILY.match(line)
-        if found and found["name"] != name:
-            if name:
-                yield name, "".join(lines)
-            name, lines = found["name"], []
-        lines.append(line if line.endswith("\n") else line + "\n")
-    if name:
-        yield name, "".join(lines)
+def _exemplar(trace_id: str | None) -> dict[str, str] | None:
+    return None if trace_id is None else {"trace_id": trace_id}

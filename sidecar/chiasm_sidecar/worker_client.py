@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import io
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -28,6 +28,8 @@ from chiasm_contract.messages import (
     TokenEvent,
 )
 from pydantic import BaseModel, ValidationError
+
+from chiasm_sidecar.exposition import WorkerPart
 
 M = TypeVar("M", bound=BaseModel)
 FailureReason = Literal["unreachable", "cut", "timeout", "replaced"]
@@ -99,15 +101,21 @@ class WorkerClient:
         """The model that the worker serves."""
         return _parsed(ModelCard, await self._get("/model"))
 
-    async def metrics(self) -> str:
-        """The worker's exposition."""
-        return (await self._get("/metrics")).decode()
+    async def metrics(self, content_type: str) -> WorkerPart:
+        """The worker's exposition, in this form if it has it."""
+        response, body = await self._answer("/metrics", {"accept": content_type})
+        return WorkerPart(body.decode(), response.headers.get("content-type", ""))
 
     async def _get(self, path: str) -> bytes:
+        return (await self._answer(path, {}))[1]
+
+    async def _answer(
+        self, path: str, headers: Mapping[str, str]
+    ) -> tuple[aiohttp.ClientResponse, bytes]:
         try:
             async with (
                 asyncio.timeout(self._clients.worker_timeout_seconds),
-                self._pool.get(_BASE + path) as response,
+                self._pool.get(_BASE + path, headers=headers) as response,
             ):
                 body = await response.read()
         except TimeoutError as error:
@@ -116,7 +124,7 @@ class WorkerClient:
             raise _unreachable() from error
         if response.status != 200:
             raise _refusal(response.status, body)
-        return body
+        return response, body
 
     @asynccontextmanager
     async def generate(

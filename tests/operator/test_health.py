@@ -14,7 +14,8 @@ import aiohttp
 import pytest
 from chiasm_operator.admission.server import WebhookServer
 from chiasm_operator.admission.webhook import Webhook
-from chiasm_operator.health import LIVE, READY, Health, Report
+from chiasm_operator.cluster import RESOURCE
+from chiasm_operator.health import LIVE, METRICS, READY, Health, Report
 from chiasm_operator.leadership.fence import Fence
 from chiasm_operator.leadership.keeper import LeaseKeeper
 from chiasm_operator.port import Port
@@ -48,7 +49,7 @@ async def ask(port: Port, path: str) -> tuple[int, Any]:
 async def test_who_waits_is_alive_and_who_stalls_is_not(
     report: Report, live: int, ready: int
 ) -> None:
-    health = Health("127.0.0.1", 0, lambda: report)
+    health = Health("127.0.0.1", 0, lambda: report, lambda accept: (b"", "text/plain"))
     await health.port.open()
     for path, status in ((LIVE, live), (READY, ready)):
         told = await ask(health.port, path)
@@ -76,6 +77,7 @@ class Process:
     cluster: SlowCluster
     objects: SlowObjects
     server: WebhookServer
+    passes: Passes
 
 
 @pytest.fixture
@@ -96,7 +98,7 @@ async def process() -> AsyncIterator[Process]:
     async def closed() -> None: ...
 
     made = Runtime(supervisor, keeper, webhook, closed, ("127.0.0.1", 0))
-    yield Process(made, passes.cluster, objects, server)
+    yield Process(made, passes.cluster, objects, server, passes)
     passes.hold.set()
     await made.stop()
     assert made.health.port.number is None
@@ -130,3 +132,60 @@ async def test_one_that_starts_says_so(process: Process, monkeypatch: pytest.Mon
     looked.set()
     await starting
     assert (await ask(port, LIVE))[0] == 200
+
+
+async def scrape(port: Port, accept: str = "") -> tuple[str, dict[str, float]]:
+    url = f"http://127.0.0.1:{port.number}{METRICS}"
+    async with aiohttp.ClientSession() as http, http.get(url, headers={"accept": accept}) as answer:
+        lines = (await answer.text()).splitlines()
+    pairs = [line.rsplit(" ", 1) for line in lines if not line.startswith("#")]
+    kind = answer.headers["content-type"].partition(";")[0]
+    return kind, {name: float(value) for name, value in pairs}
+
+
+async def test_the_leader_tells_of_its_passes_and_resources(process: Process) -> None:
+    runtime, cluster = process.runtime, process.cluster
+    manifest = {
+        "metadata": {"namespace": "n", "name": "a", "resourceVersion": "1"},
+        "spec": {"replicas": 3},
+    }
+    cluster.index.put(RESOURCE.kind, manifest)
+    cluster.may_list.set()
+    port = runtime.health.port
+    await port.open()
+    _, told = await scrape(port)
+    assert (told["chiasm_operator_leader"], told["chiasm_operator_resources"]) == (0, 0)
+    assert told["chiasm_operator_sweep_age_seconds"] == 0
+    assert not [name for name in told if name.startswith("chiasm_operator_resource_")]
+    await port.close()
+
+    await runtime.start()
+    process.passes.hold.set()
+    await until(lambda: runtime.supervisor.counts.outcomes["settled"] == 1)
+    kind, told = await scrape(port, "application/openmetrics-text; version=1.0.0")
+    assert kind == "application/openmetrics-text"
+    assert (told["chiasm_operator_leader"], told["chiasm_operator_resources"]) == (1, 1)
+    assert told['chiasm_operator_passes_total{outcome="settled"}'] == 1
+    assert told["chiasm_operator_pass_seconds_count"] == 1
+    whose = 'resource="a",resource_namespace="n"'
+    assert told[f'chiasm_operator_resource_replicas{{{whose},state="desired"}}'] == 3
+
+    cluster.index.drop(RESOURCE.kind, manifest)
+    _, told = await scrape(port)
+    assert not [name for name in told if name.startswith("chiasm_operator_resource_")]
+
+
+async def test_what_a_watch_tells_ends_deafness(process: Process) -> None:
+    runtime = process.runtime
+    seconds = iter([100.0, 700.0, 700.0, 703.0])
+    supervisor = Supervisor(
+        process.passes,  # type: ignore[arg-type]
+        Tempo(resync_seconds=3600, unsettled_seconds=0.01, stall_seconds=60),
+        (),
+        lambda: next(seconds),
+    )
+    runtime.supervisor = supervisor
+    assert supervisor.event_age_seconds == 600
+    gone = {"metadata": {"namespace": "n", "name": "b", "resourceVersion": "1"}}
+    runtime.told(RESOURCE, "DELETED", gone)  # no news of anything that is known
+    assert supervisor.event_age_seconds == 3

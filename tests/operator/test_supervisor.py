@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from chiasm_operator.api import Refused
 from chiasm_operator.cluster import KNOWN_KINDS
+from chiasm_operator.leadership.fence import Deposed
 from chiasm_operator.passes import Rest
 from chiasm_operator.supervisor import MAX_PASSES, Gate, Supervisor, Tempo
 
@@ -280,3 +281,16 @@ async def test_a_pause_ends_every_task_also_one_that_is_just_being_woken(
     async with asyncio.timeout(5):
         await supervisor.pause()
     assert supervisor.num_resources == 0
+
+
+async def test_passes_are_counted_as_they_end(make: Make) -> None:
+    answers = {"gone": None, "well": True, "later": Rest(settled=False), "ill": ValueError("no")}
+    supervisor, recorder, _ = make(answers=answers | {"second": Deposed("another leads")})
+    for name in (*answers, "second"):
+        supervisor.wake("n", name)
+    await until(lambda: len(set(recorder.passes)) == 5)
+    await supervisor.pause()
+    counted = supervisor.counts.outcomes
+    assert (counted["gone"], counted["settled"]) == (1, 1)
+    assert min(counted["unsettled"], counted["failed"], counted["deposed"]) >= 1
+    assert sum(counted.values()) == len(recorder.passes)

@@ -101,6 +101,7 @@ class ScriptedWorker:
     abandoned: asyncio.Event = field(default_factory=asyncio.Event)
     num_open: int = 0
     metrics_text: str = "# HELP w_total From the worker.\n# TYPE w_total counter\nw_total 3.0\n"
+    metrics_type: str = "text/plain; version=0.0.4; charset=utf-8"
     _runner: web.AppRunner | None = None
 
     async def start(self) -> None:
@@ -139,7 +140,9 @@ class ScriptedWorker:
         return web.json_response(text=card.model_dump_json())
 
     async def _metrics(self, _: web.Request) -> web.Response:
-        return web.Response(text=self.metrics_text)
+        return web.Response(
+            body=self.metrics_text.encode(), headers={"content-type": self.metrics_type}
+        )
 
     async def _generate(self, request: web.Request) -> web.StreamResponse:
         head, files = messages.decode_request(await request.read())

@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from chiasm_contract.configuration import ConfigSource, Configuration
+from chiasm_contract.metric_forms import OPENMETRICS
 from chiasm_contract.metric_specs import METRIC_SPECS, markdown, specs_of
 from chiasm_sidecar.configuration.meters import ConfigMeters
+from chiasm_sidecar.exposition import WorkerPart
 from chiasm_sidecar.metrics import Metrics
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.sidecar.conftest import StartPod, data_url, png, question
@@ -27,7 +30,7 @@ def test_exposed_is_what_is_named() -> None:
     source = ConfigSource(name="app", kind="mounted", path=Path("/nowhere"))
     meters = ConfigMeters(metrics, Configuration(environment="e", sources=(source,)), "r")
     meters.lease_left("app", lambda: 1.0)
-    names = exposed(metrics.exposition("").decode())
+    names = exposed(metrics.exposition()[0].decode())
     assert set(names) == {name for spec in specs_of("sidecar") for name in spec.sample_names}
 
 
@@ -68,6 +71,8 @@ async def test_a_request_is_counted_everywhere(start_pod: StartPod) -> None:
         f"vllm:request_generation_tokens_sum{{{model}}}": 2,
         f"vllm:time_to_first_token_seconds_count{{{model}}}": 1,
         f"vllm:e2e_request_latency_seconds_count{{{model}}}": 1,
+        'chiasm_sidecar_first_token_seconds_count{modality="image"}': 1,
+        'chiasm_sidecar_first_token_seconds_count{modality="text"}': 0,
     }
     assert {name: await pod.metric(name) for name in expected} == expected
 
@@ -86,10 +91,65 @@ def test_no_family_appears_twice() -> None:
         "chiasm_sidecar_ready 1.0\n"
         "# HELP w Worker's.\n# TYPE w gauge\nw 2.0"
     )
-    text = metrics.exposition(worker).decode()
+    text = metrics.exposition(WorkerPart(worker))[0].decode()
     assert text.count("# TYPE chiasm_sidecar_ready") == 1
     assert "Stolen" not in text
     assert text.endswith("w 2.0\n")
+
+
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+
+
+def test_exemplars_name_the_trace_of_a_slow_answer() -> None:
+    metrics = Metrics("demo")
+    metrics.first_token("image", 0.7, TRACE)
+    metrics.first_token("text", 0.2, None)
+    metrics.next_token("image", 0.01, TRACE)
+    data, content_type = metrics.exposition(form=OPENMETRICS)
+    assert content_type.startswith("application/openmetrics-text; version=1.0.0")
+    samples = [sample for family in openmetrics(data.decode()) for sample in family.samples]
+    named = {
+        (sample.name, sample.exemplar.labels["trace_id"], sample.exemplar.value)
+        for sample in samples
+        if sample.exemplar
+    }
+    assert named == {
+        ("vllm:time_to_first_token_seconds_bucket", TRACE, 0.7),
+        ("chiasm_sidecar_first_token_seconds_bucket", TRACE, 0.7),
+        ("vllm:inter_token_latency_seconds_bucket", TRACE, 0.01),
+        ("chiasm_sidecar_inter_token_seconds_bucket", TRACE, 0.01),
+    }
+    assert TRACE not in metrics.exposition()[0].decode(), "the older form has no place for it"
+
+
+def test_both_parts_make_one_openmetrics_exposition() -> None:
+    metrics = Metrics("demo")
+    worker = WorkerPart(
+        "# HELP w From the worker.\n# TYPE w counter\nw_total 3.0\n# EOF\n", OPENMETRICS
+    )
+    text = metrics.exposition(worker, OPENMETRICS)[0].decode()
+    assert text.count("# EOF") == 1
+    families = {family.name: family for family in openmetrics(text)}
+    assert families["w"].samples[0].value == 3
+    counters = {spec.name for spec in specs_of("sidecar") if spec.kind == "counter"}
+    assert {name.removesuffix("_total") for name in counters} - {
+        name for name in families if families[name].type == "counter"
+    } == set()
+
+
+async def test_a_worker_that_speaks_only_plain_text_is_not_left_out(start_pod: StartPod) -> None:
+    pod = await start_pod()
+    async with pod.http.get(
+        f"{pod.metrics_url}/metrics", headers={"accept": OPENMETRICS}
+    ) as response:
+        assert response.headers["content-type"].startswith("text/plain")
+        assert exposed(await response.text())["w_total"] == [{}]
+    await pod.worker.stop()
+    async with pod.http.get(
+        f"{pod.metrics_url}/metrics", headers={"accept": OPENMETRICS}
+    ) as response:
+        assert response.headers["content-type"].startswith("application/openmetrics-text")
+        assert (await response.text()).endswith("# EOF\n")
 
 
 def test_the_list_is_sound() -> None:

@@ -36,6 +36,11 @@ async def test_details_are_ratios_of_the_configuration(
             assert (usage.image_tokens, usage.image_compression) == (tokens, (ratio,))
             assert usage.uncompressed_image_tokens == 12
         text = (await worker.client.get("/metrics")).text
+    assert "\nchiasm_worker_uncompressed_image_tokens_total" in text
+    assert (
+        f'{{model_name="{config.model_id}"}} 36.0\n'
+        in text.partition("\nchiasm_worker_uncompressed_image_tokens_total")[2]
+    )
     counted = {
         s.labels["compression"]: s.value
         for f in text_string_to_metric_families(text)

@@ -12,9 +12,12 @@ from collections.abc import Callable, Iterable, Mapping
 
 from chiasm_contract.block_guard import REJECT_FIELDS, Outcome, Verdict
 from chiasm_contract.config import COMPRESSION_RATIOS
+from chiasm_contract.metric_forms import OPENMETRICS, form_for
+from chiasm_contract.metric_spec import KNOWN_MODALITIES
 from chiasm_contract.metric_specs import specs_of
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 
 from chiasm_worker.engine.engine import Engine
@@ -38,6 +41,7 @@ VALUES: Mapping[str, Callable[[Engine], float]] = {
     "chiasm_worker_encoder_seconds_total": lambda e: e.runner.encoding.seconds,
     "chiasm_worker_encoder_rows_total": lambda e: e.runner.encoding.num_rows,
     "chiasm_worker_encoder_padding_rows_total": lambda e: e.runner.encoding.num_padding_rows,
+    "chiasm_worker_uncompressed_image_tokens_total": lambda e: e.totals.uncompressed_image_tokens,
     "chiasm_worker_steps_total": lambda e: e.totals.steps,
     "chiasm_worker_step_tokens_total": lambda e: e.totals.step_tokens,
     "chiasm_worker_step_seconds_total": lambda e: e.totals.step_seconds,
@@ -67,6 +71,23 @@ BY_LABEL: Mapping[str, tuple[str, Callable[[Engine], Mapping[str, float]]]] = {
     "chiasm_worker_findable_blocks": (
         "kind",
         lambda e: {kind.value: e.pool.num_findable[kind] for kind in BlockKind},
+    ),
+    "chiasm_worker_findable_bytes": (
+        "kind",
+        lambda e: {
+            kind.value: e.pool.num_findable[kind] * e.spec.record_bytes for kind in BlockKind
+        },
+    ),
+    "chiasm_worker_encode_calls_saved_total": (
+        "by",
+        lambda e: {
+            "encoder_cache": e.scheduler.counters.media_hits,
+            "prefix_cache": e.scheduler.counters.media_in_prefix,
+        },
+    ),
+    "chiasm_worker_requests_waiting": (
+        "modality",
+        lambda e: dict.fromkeys(KNOWN_MODALITIES, 0) | e.scheduler.waiting_modalities(),
     ),
     "chiasm_worker_image_tokens_total": (
         "compression",
@@ -149,8 +170,13 @@ class EngineCollector(Collector):
             yield model, VALUES[name](self._engine)
 
 
-def exposition(engine: Engine, model_id: str) -> bytes:
-    """All metrics in Prometheus' text format."""
+def exposition(engine: Engine, model_id: str, accept: str) -> tuple[bytes, str]:
+    """All metrics and their content type, in the form for who sends this Accept header."""
     registry = CollectorRegistry()
     registry.register(EngineCollector(engine, model_id))
-    return generate_latest(registry)
+    form = form_for(accept)
+    if form == OPENMETRICS:
+        # The library's other escaping writes samples of vLLM's names, which have a colon, under
+        # other names than their families.
+        return openmetrics.generate_latest(registry, escaping="allow-utf-8"), form
+    return generate_latest(registry), form

@@ -93,6 +93,12 @@ class Prompt:
         return counts
 
     @property
+    def modality(self) -> str:
+        """What its media are: one modality, `mixed`, or `text` without any."""
+        found = {span.item.modality for span in self.media}
+        return "mixed" if len(found) > 1 else next(iter(found), "text")
+
+    @property
     def num_uncompressed_image_tokens(self) -> int:
         """What the same pictures would take without compression."""
         saved = (item.num_encoder_tokens - item.num_tokens for item in self._images)
@@ -168,6 +174,12 @@ class Request:
     def output_token_ids(self) -> Sequence[int]:
         """The generated tokens."""
         return self.token_ids[len(self.prompt.token_ids) :]
+
+    def num_media_behind(self, num_tokens: int) -> int:
+        """Media items that none but the first `num_tokens` tokens read. Of several answers to one
+        prompt only the first has any: the others never need the encoder."""
+        ends = [span.needed_until for span in self.prompt.media] if self.choice == 0 else []
+        return sum(end <= num_tokens for end in ends)
 
     def spans_in(self, start: int, end: int) -> list[int]:
         """Indices of the media spans that touch the tokens start..end-1."""

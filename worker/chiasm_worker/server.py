@@ -24,7 +24,6 @@ from chiasm_contract.messages import (
     ModelCard,
     decode_request,
 )
-from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import ValidationError
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
@@ -105,9 +104,10 @@ def create_app(state: WorkerState) -> Starlette:
     async def model(_: Request) -> Response:
         return _json(state.require().card)
 
-    async def metrics(_: Request) -> Response:
-        text = exposition(state.require().service.engine, state.config.model_id)
-        return Response(text, media_type=CONTENT_TYPE_LATEST)
+    async def metrics(request: Request) -> Response:
+        engine, accept = state.require().service.engine, request.headers.get("accept", "")
+        data, content_type = exposition(engine, state.config.model_id, accept)
+        return Response(data, headers={"content-type": content_type})
 
     async def generate(request: Request) -> Response:
         state.require()

@@ -19,7 +19,7 @@ MAX_STEPS = 20
 TOLD_TO_PODS = frozenset({"drain_seconds", "termination_grace_period_seconds"})
 # Whole sections of a spec that make no revision: they say how many pods there are and who leads
 # clients to them.
-BESIDE_REVISIONS = ("replicas", "autoscaling", "gateway")
+BESIDE_REVISIONS = ("replicas", "autoscaling", "gateway", "cost")
 
 
 def _checked(value: str) -> str:

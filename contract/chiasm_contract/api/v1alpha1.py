@@ -14,6 +14,7 @@ from pydantic import ConfigDict, Field, StringConstraints
 
 from chiasm_contract.api import identity_fields
 from chiasm_contract.api.autoscaling import Autoscaling
+from chiasm_contract.api.cost import Cost
 from chiasm_contract.api.engine import Engine
 from chiasm_contract.api.environments import (
     MAX_ENVIRONMENTS,
@@ -345,6 +346,7 @@ class Spec(ApiModel):
     rollout: Rollout = Rollout()
     config: Config = Config()
     observability: Observability = Observability()
+    cost: Cost | None = None
     pod_template: PodTemplate = PodTemplate()
 
 

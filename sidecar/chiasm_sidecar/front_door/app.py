@@ -10,18 +10,20 @@ from typing import TypeVar
 from chiasm_contract.config import SidecarConfig
 from chiasm_contract.errors import ChiasmError, UnknownModel
 from chiasm_contract.messages import HeldNamespaces
+from chiasm_contract.metric_forms import form_for
 from fastapi import FastAPI, Request
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from chiasm_sidecar.configuration.desk import Desk
+from chiasm_sidecar.exposition import WorkerPart
 from chiasm_sidecar.front_door import faults
 from chiasm_sidecar.front_door.bodies import Bodies
 from chiasm_sidecar.front_door.chat import ChatEndpoint
 from chiasm_sidecar.front_door.client_waits import ClientGone
 from chiasm_sidecar.front_door.schema import ChatRequest
-from chiasm_sidecar.metrics import CONTENT_TYPE, Metrics
+from chiasm_sidecar.metrics import Metrics
 from chiasm_sidecar.readiness import Readiness
 from chiasm_sidecar.tenants.gate import Gate
 from chiasm_sidecar.traffic.counting import CLIENT_CLOSED
@@ -131,13 +133,15 @@ def create_metrics_app(
     bodies = Bodies(MAX_MESSAGE_BYTES)
 
     @_get(app, "/metrics")
-    async def exposition() -> Response:
+    async def exposition(request: Request) -> Response:
         """Everything this pod counts; without the worker's part while the worker is away."""
+        form = form_for(request.headers.get("accept", ""))
         try:
-            worker_text = await worker.metrics()
+            part = await worker.metrics(form)
         except ChiasmError:
-            worker_text = ""
-        return Response(metrics.exposition(worker_text), headers={"content-type": CONTENT_TYPE})
+            part = WorkerPart()
+        data, content_type = metrics.exposition(part, form)
+        return Response(data, headers={"content-type": content_type})
 
     @_get(app, "/state")
     async def state() -> Response:

@@ -313,9 +313,10 @@ class ChatEndpoint:
             return
         now = time.perf_counter()
         if exchange.first_text is None:
-            self._metrics.time_to_first_token.observe(now - exchange.started)
+            count, since = self._metrics.first_token, exchange.started
         else:
-            self._metrics.inter_token_latency.observe(now - exchange.last_text)
+            count, since = self._metrics.next_token, exchange.last_text
+        count(exchange.modality, now - since, exchange.trace_id)
         exchange.note_text(batch, now)
 
     async def _refuse(self, exchange: Exchange, error: ChiasmError) -> None:
@@ -332,8 +333,7 @@ class ChatEndpoint:
         )
         finish, usage = exchange.finish, exchange.usage
         if finish is not None and usage is not None and exchange.status == HTTPStatus.OK:
-            self._metrics.finished(finish.reason, usage)
-            self._metrics.request_latency.observe(seconds)
+            self._metrics.finished(finish.reason, usage, seconds, exchange.trace_id)
         if exchange.given is not None:
             self._division.end(exchange.given, exchange.status)
         if self._config.access_log:

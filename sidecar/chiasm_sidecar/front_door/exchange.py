@@ -43,6 +43,7 @@ class Exchange:
     status: int = int(HTTPStatus.OK)
     modality: str = "unknown"
     user: str | None = None
+    trace_id: str | None = None  # of a trace that is kept
     caller: Caller = ANONYMOUS
     finish: FinishEvent | None = None  # of the choice that ended last
     usage: Usage | None = None

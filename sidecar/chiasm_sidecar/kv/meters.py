@@ -129,6 +129,7 @@ class Meters:
         self,
         places: Iterable[Place],
         num_bytes: Callable[[Place, State], float],
+        of_kind: Callable[[Place, RecordKind], float],
         is_open: Callable[[Place], float],
         num_queued: Callable[[Place], float],
     ) -> None:
@@ -139,6 +140,10 @@ class Meters:
             for state in State:
                 child = held.labels(tier=tier, state=state.value)
                 child.set_function(partial(num_bytes, place, state))
+            sizes = self._metrics.gauge("chiasm_kv_tier_bytes")
+            for kind in RecordKind:
+                size = sizes.labels(tier=tier, kind=kind_name(kind))
+                size.set_function(partial(of_kind, place, kind))
             opened = self._metrics.gauge("chiasm_kv_breaker_open").labels(tier=tier)
             opened.set_function(partial(is_open, place))
             queued = self._metrics.gauge("chiasm_kv_write_queue_bytes").labels(tier=tier)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 from chiasm_contract.block_record import RecordKind
 from chiasm_sidecar.kv.tiers.ledger import KIND_COST, Ledger
@@ -26,6 +28,7 @@ STEPS = st.lists(
 def test_bytes_add_up(steps: list[tuple[object, ...]], share: float) -> None:
     ledger = Ledger(100, share)
     held: dict[tuple[str, bytes], int] = {}
+    kinds: dict[tuple[str, bytes], RecordKind] = {}
     for step in steps:
         match step:
             case ("add", str(name), bytes(key), int(size), RecordKind() as kind):
@@ -37,6 +40,7 @@ def test_bytes_add_up(steps: list[tuple[object, ...]], share: float) -> None:
                         if pair != (name, key):
                             del held[pair]
                     held[name, key] = size
+                    kinds[name, key] = kind
             case ("touch", str(name), bytes(key)):
                 ledger.touch(name, [key])
             case ("remove", str(name), bytes(key)):
@@ -49,6 +53,10 @@ def test_bytes_add_up(steps: list[tuple[object, ...]], share: float) -> None:
         assert all(ledger.has(*pair) for pair in held)
         by_name = ledger.bytes_by_namespace()
         assert sum(by_name.values()) == ledger.num_bytes
+        of_kind: Counter[RecordKind] = Counter()
+        for pair, size in held.items():
+            of_kind[kinds[pair]] += size
+        assert +Counter(ledger.bytes_by_kind()) == +of_kind
         assert all(size <= 100 * share for size in by_name.values())
         assert {k for n in "abc" for k in ledger.keys(n, 99)} == {key for _, key in held}
 

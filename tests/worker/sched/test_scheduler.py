@@ -133,6 +133,30 @@ def test_a_prefix_hit_over_the_picture_needs_no_encoder_output():
     sched.add(request("b", 13, pictures=((2, 5, 1),)))
     assert compute(sched).encodes == []
     assert sched.counters.media_queries == 1
+    assert sched.counters.media_in_prefix == 1
+
+
+def test_later_answers_to_one_prompt_save_no_encoder_call():
+    """Without any cache they would not need one either."""
+    sched = scheduler(32)
+    sched.add(request("a", 12, pictures=((2, 5, 1),)))
+    compute(sched)
+    assert sched.counters.media_in_prefix == 0
+    second = request("b", 13, pictures=((2, 5, 1),))
+    second.choice = 1
+    sched.add(second)
+    compute(sched)
+    assert sched.counters.media_in_prefix == 0
+
+
+def test_waiting_requests_are_told_by_what_they_brought():
+    sched = scheduler(32)
+    sched.add(request("a", 12, pictures=((2, 5, 1),)))
+    sched.add(request("b", 12, first=50))
+    sched.add(request("c", 12, first=70))
+    assert sched.waiting_modalities() == {"image": 1, "text": 2}
+    compute(sched)
+    assert sched.waiting_modalities() == {}
 
 
 def test_a_chunk_is_cut_before_the_picture_that_does_not_fit():

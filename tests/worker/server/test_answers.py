@@ -22,11 +22,13 @@ from chiasm_contract.messages import (
     TextPart,
     TokenEvent,
 )
+from chiasm_contract.metric_spec import KNOWN_MODALITIES
 from chiasm_contract.metric_specs import specs_of
 from chiasm_worker.loading import load
 from chiasm_worker.main import loading
 from chiasm_worker.models.tiny.clips import write_clip, write_sound
 from chiasm_worker.server import WorkerState
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.worker.server.running_worker import Worker, body, events, serving, until
@@ -65,6 +67,13 @@ async def test_health_model_and_identity_of_a_running_worker(worker: Worker):
     assert report.incarnation == worker.state.incarnation
 
 
+def samples_of(text: str, name: str, label: str) -> dict[str, float]:
+    """Of one metric, the label's value -> the sample's."""
+    families = text_string_to_metric_families(text)
+    samples = [sample for family in families for sample in family.samples]
+    return {each.labels[label]: each.value for each in samples if each.name == name}
+
+
 async def test_every_worker_metric_of_the_contract_is_exposed_and_no_other(
     worker: Worker, picture: Callable[..., bytes]
 ):
@@ -79,9 +88,27 @@ async def test_every_worker_metric_of_the_contract_is_exposed_and_no_other(
             assert not values or samples[spec.name].labels[name] in values
     assert samples["vllm:generation_tokens_total"].value == 16
     assert samples["chiasm_worker_encode_calls_total"].value == 1
+    saved = samples_of(text, "chiasm_worker_encode_calls_saved_total", "by")
+    assert sum(saved.values()) == 1
+    waiting = samples_of(text, "chiasm_worker_requests_waiting", "modality")
+    assert waiting == dict.fromkeys(KNOWN_MODALITIES, 0)
+    blocks = samples_of(text, "chiasm_worker_findable_blocks", "kind")
+    sizes = samples_of(text, "chiasm_worker_findable_bytes", "kind")
+    assert {sizes[kind] / blocks[kind] for kind in blocks if blocks[kind]} == {
+        worker.state.require().service.engine.spec.record_bytes
+    }
     assert samples["vllm:prefix_cache_hits_total"].value > 0
     assert samples["vllm:prompt_tokens_total"].value > 0
     assert samples["chiasm_worker_step_seconds_total"].value > 0
+
+
+async def test_the_exposition_is_in_the_form_that_is_asked_for(worker: Worker):
+    answer = await worker.client.get(
+        "/metrics", headers={"accept": "application/openmetrics-text; version=1.0.0"}
+    )
+    assert answer.headers["content-type"].startswith("application/openmetrics-text")
+    found = {sample.name for family in openmetrics(answer.text) for sample in family.samples}
+    assert found == {name for spec in specs_of("worker") for name in spec.sample_names}
 
 
 async def test_logprobs_name_tokens_and_their_bytes(worker: Worker):

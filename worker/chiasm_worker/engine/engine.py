@@ -327,6 +327,8 @@ class Engine:
             if request.choice == 0:  # The later choices found its prompt in the cache.
                 self.totals.prompt_tokens += request.num_prompt_tokens
                 self.totals.image_tokens.update(request.prompt.image_tokens)
+                uncompressed = request.prompt.num_uncompressed_image_tokens
+                self.totals.uncompressed_image_tokens += uncompressed
             # Before later arrivals: while the blocks of the prompt are there.
             for other in self._held.release(request):
                 self.scheduler.add(other, beside=request)

@@ -58,6 +58,7 @@ class EngineTotals:
 
     prompt_tokens: int = 0
     image_tokens: Counter[int] = field(default_factory=Counter)  # by compression
+    uncompressed_image_tokens: int = 0
     generation_tokens: int = 0
     steps: int = 0
     step_tokens: int = 0

@@ -62,6 +62,7 @@ class SchedulerCounters:
     prefix_hit_tokens: int = 0
     media_queries: int = 0
     media_hits: int = 0
+    media_in_prefix: int = 0  # whose tokens were all found in the prefix cache
 
 
 class Scheduler:
@@ -87,6 +88,11 @@ class Scheduler:
     def num_waiting(self) -> int:
         """Requests that hold none yet, or none any more."""
         return len(self._waiting)
+
+    def waiting_modalities(self) -> Counter[str]:
+        """How many requests wait, by what they brought; any thread may ask."""
+        # At once: another thread may be moving them.
+        return Counter(request.prompt.modality for request in list(self._waiting))
 
     @property
     def has_requests(self) -> bool:
@@ -252,6 +258,7 @@ class Scheduler:
             self.counters.prefix_query_tokens += len(request.token_ids)
             if request.num_cached_tokens is None:
                 request.num_cached_tokens = hits
+                self.counters.media_in_prefix += request.num_media_behind(hits)
             self._waiting.remove(request)
             request.status = RequestStatus.RUNNING
             self._running.add(request)

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from chiasm_contract.block_guard import Outcome, Verdict
-from chiasm_contract.block_record import Header, record_bytes
+from chiasm_contract.block_record import Header, RecordKind, record_bytes
 from chiasm_contract.block_wire import Tier as TierName
 from chiasm_contract.tiers import PeerTier as PeerSettings
 from chiasm_contract.tiers import begins
@@ -265,6 +265,10 @@ class PeerTier:
         """Others decide for themselves."""
 
     def bytes_by_namespace(self) -> Mapping[str, int]:
+        """Nothing is held here."""
+        return {}
+
+    def bytes_by_kind(self) -> Mapping[RecordKind, int]:
         """Nothing is held here."""
         return {}
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from chiasm_contract.block_record import RecordKind
 from chiasm_contract.tiers import begins
 
 from chiasm_sidecar.kv.namespaces import Namespace
@@ -34,6 +35,10 @@ class Bounded:
     def drain(self, namespaces: frozenset[str]) -> None:
         """These go first."""
         self._ledger.drain(namespaces)
+
+    def bytes_by_kind(self) -> Mapping[RecordKind, int]:
+        """What the records of each kind take."""
+        return self._ledger.bytes_by_kind()
 
     def bytes_by_namespace(self) -> Mapping[str, int]:
         """What each namespace takes."""

@@ -16,8 +16,8 @@ kinds is all that counts.
 
 A namespace that is over its share gives up its own; namespaces that drain go before all others.
 
-Invariants, after every call: num_bytes is the sum over entries and at most max_bytes; no namespace
-is over its share.
+Invariants, after every call: num_bytes is the sum over entries, and over kinds, and at most
+max_bytes; no namespace is over its share.
 
 Must not know: what lies where, clocks.
 """
@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -46,6 +47,7 @@ class _Entry:
     key: bytes
     num_bytes: int
     cost: float
+    kind: RecordKind
     credit: float = 0.0
     number: int = 0
     num_uses: int = 1
@@ -78,6 +80,7 @@ class Ledger:
         self._queue: _Queue = []
         self._num_entries = 0
         self._draining: frozenset[str] = frozenset()
+        self._kinds: Counter[RecordKind] = Counter()
 
     def __len__(self) -> int:
         return self._num_entries
@@ -90,6 +93,10 @@ class Ledger:
     def bytes_by_namespace(self) -> dict[str, int]:
         """What each namespace takes."""
         return {name: shelf.num_bytes for name, shelf in self._shelves.items()}
+
+    def bytes_by_kind(self) -> Mapping[RecordKind, int]:
+        """What the entries of each kind take."""
+        return self._kinds
 
     def keys(self, namespace: str, limit: int) -> list[bytes]:
         """Up to `limit` keys of a namespace."""
@@ -109,10 +116,11 @@ class Ledger:
         self.remove(namespace, key)
         gone = self._make_room(namespace, num_bytes)
         shelf = self._shelves.setdefault(namespace, _Shelf())
-        entry = _Entry(namespace, key, num_bytes, KIND_COST[kind] / max(num_bytes, 1))
+        entry = _Entry(namespace, key, num_bytes, KIND_COST[kind] / max(num_bytes, 1), kind)
         shelf.entries[key] = entry
         shelf.num_bytes += num_bytes
         self.num_bytes += num_bytes
+        self._kinds[kind] += num_bytes
         self._num_entries += 1
         self._credit(entry, shelf)
         for queue in (self._queue, shelf.queue):
@@ -140,6 +148,7 @@ class Ledger:
         entry.there = False
         shelf.num_bytes -= entry.num_bytes
         self.num_bytes -= entry.num_bytes
+        self._kinds[entry.kind] -= entry.num_bytes
         self._num_entries -= 1
         if not shelf.entries:
             del self._shelves[namespace]

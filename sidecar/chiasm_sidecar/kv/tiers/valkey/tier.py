@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from chiasm_contract.block_guard import USE, Outcome, Verdict
-from chiasm_contract.block_record import Header, record_bytes
+from chiasm_contract.block_record import Header, RecordKind, record_bytes
 from chiasm_contract.block_wire import Tier as Place
 from chiasm_contract.tiers import ValkeyTier as ValkeySettings
 from redis.exceptions import RedisError, ResponseError
@@ -191,6 +191,10 @@ class ValkeyTier:
         """Other replicas may serve them; they end by their time to live."""
 
     def bytes_by_namespace(self) -> Mapping[str, int]:
+        """The server's own, which we do not count."""
+        return {}
+
+    def bytes_by_kind(self) -> Mapping[RecordKind, int]:
         """The server's own, which we do not count."""
         return {}
 

@@ -1,0 +1,1 @@
+"""What Prometheus is told: counts of passes, and each resource as its stored status says it is."""
