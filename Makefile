@@ -44,6 +44,10 @@ e2e-gateway: setup ## A canary behind a real Envoy; builds Envoy Gateway once (8
 e2e-metrics: setup ## An autoscaler that sees real load; builds metrics-server once (4 minutes on 2 cores)
 	@$(PY) -m pytest tests/metrics -m metrics $(ARGS)
 
+.PHONY: e2e-prometheus
+e2e-prometheus: setup ## Alerts, dashboards, scrapes in a real Prometheus; builds it once (6 minutes on 2 cores)
+	@$(PY) -m pytest tests/prometheus -m prometheus $(ARGS)
+
 .PHONY: e2e-vault
 e2e-vault: setup ## Secrets from a real OpenBao, on the demo's cluster (8 minutes on 2 cores)
 	@$(PY) -m pytest tests/e2e -m vault $(ARGS)

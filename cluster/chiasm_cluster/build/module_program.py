@@ -24,7 +24,8 @@ class ModuleProgram:
     """Package `package` of `module`, which the go.mod in `sources` requires.
 
     `package` is empty where the module itself is the program; `version_variable`, what the linker
-    sets to the version, where the program has none. `minutes` a build on 2 cores takes.
+    sets to the version, where the program has none. `minutes` a build on 2 cores takes. `also` are
+    further packages of the module, whose programs come to lie beside it.
     """
 
     title: str
@@ -34,6 +35,8 @@ class ModuleProgram:
     version_variable: str
     minutes: int
     disk_bytes: int
+    also: tuple[str, ...] = ()
+    tags: str = ""
 
     @property
     def name(self) -> str:
@@ -54,7 +57,8 @@ class ModuleProgram:
         """What is built."""
         variable = self.version_variable
         flags = "-s -w" + (f" -X {variable}={self.version}" if variable else "")
-        return Target(f"{self.title} {self.version}", self.sources, (self._path,), flags)
+        packages = (self._path, *(f"{self.module}/{package}" for package in self.also))
+        return Target(f"{self.title} {self.version}", self.sources, packages, flags, self.tags)
 
     def digest(self) -> str:
         """The digest of the module files and how it is built."""

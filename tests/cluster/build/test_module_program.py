@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from chiasm_cluster.build import external_secrets, gateway, metrics, module_program
+from chiasm_cluster.build import external_secrets, gateway, metrics, module_program, prometheus
 from chiasm_cluster.build.module_program import ModuleProgram
 
-PROGRAMS = [external_secrets.PROGRAM, gateway.PROGRAM, metrics.PROGRAM]
+PROGRAMS = [external_secrets.PROGRAM, gateway.PROGRAM, metrics.PROGRAM, prometheus.PROGRAM]
 
 
 @pytest.fixture(params=PROGRAMS, ids=lambda program: program.name)
@@ -61,3 +61,9 @@ def test_every_program_is_kept_in_a_folder_of_its_own() -> None:
     folders = {program.sources.name for program in PROGRAMS}
     assert len(folders) == len(PROGRAMS)
     assert not folders & {"clusters", "images", "kubernetes"}
+
+
+def test_programs_of_one_module_are_built_together() -> None:
+    target = prometheus.PROGRAM.target
+    assert [package.rpartition("/")[2] for package in target.packages] == ["prometheus", "promtool"]
+    assert target.command("go", Path("out"))[4:6] == ["-tags", "remove_all_sd"]
