@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from chiasm_contract.metric_spec import FIRST_TOKEN_BUCKETS
 
 CHART = "charts/chiasm"
 _STRINGS = {"type": "array", "items": {"type": "string", "minLength": 1}}
@@ -20,6 +21,8 @@ _OPEN: dict[str, Any] = {"type": "object"}
 _WORDS = {"type": "object", "additionalProperties": {"type": "string"}}
 _DIGEST = {"type": "string", "pattern": "^(sha256:[0-9a-f]{64})?$"}
 _QUANTITIES = {"type": "object", "additionalProperties": {"type": ["string", "integer"]}}
+# Only where a histogram has a bucket's border is it known how many were slower.
+_BOUNDS = [str(bound) for bound in FIRST_TOKEN_BUCKETS]
 REFINEMENTS: dict[str, dict[str, Any]] = {
     "images.pullPolicy": {"enum": ["Always", "IfNotPresent", "Never"]},
     "images.pullSecrets": _STRINGS,
@@ -44,6 +47,11 @@ REFINEMENTS: dict[str, dict[str, Any]] = {
     "resources.requests": _QUANTITIES,
     "resources.limits": _QUANTITIES,
     "alerts.labels": _WORDS,
+    "alerts.firstTokenSeconds": {"enum": _BOUNDS},
+    "alerts.tokenGapSeconds": {"enum": _BOUNDS},
+    "dashboards.labels": _WORDS,
+    "podMonitors.labels": _WORDS,
+    "podMonitors.interval": {"type": "string", "pattern": "^[1-9][0-9]*(s|m)$"},
     "podLabels": _WORDS,
     "podAnnotations": _WORDS,
     "nodeSelector": _WORDS,

@@ -15,11 +15,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
 
-import api_files  # noqa: E402 - tools is a folder of scripts, not a package
+import alert_files  # noqa: E402 - tools is a folder of scripts, not a package
+import api_files  # noqa: E402
 import builtin_files  # noqa: E402
 import chart_files  # noqa: E402
 import chart_renders  # noqa: E402
 import crd_files  # noqa: E402
+import dashboard_files  # noqa: E402
 import golden_files  # noqa: E402
 import metrics_files  # noqa: E402
 import settings_files  # noqa: E402
@@ -30,6 +32,8 @@ OUTPUTS: list[Callable[[Path], dict[Path, str]]] = [
     builtin_files.outputs,  # first: the CRD and the golden files are made with it
     crd_files.outputs,
     chart_files.outputs,
+    alert_files.outputs,  # before the chart's renders, which hold them
+    dashboard_files.outputs,
     golden_files.outputs,
     chart_renders.outputs,
     metrics_files.outputs,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PARTS = ("contract", "operator", "worker", "sidecar", "cluster", "cli", "demo")
+PARTS = ("contract", "operator", "worker", "sidecar", "cluster", "cli", "demo", "observability")
 GENERATED = frozenset[str]()
 BANNED_MODULE_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}
 
