@@ -66,6 +66,7 @@ class Prometheus:
             self._wait_ready(process)
             yield self
         finally:
+            self._client.close()
             process.terminate()
             try:
                 process.wait(30)

@@ -11,6 +11,10 @@ import pytest
 from chiasm_cluster.build.prometheus import PROGRAM
 from chiasm_cluster.settings import Settings
 
+from tests.sidecar.conftest import start_pod, worker
+
+__all__ = ["programs", "start_pod", "watched", "worker"]
+
 BENCH = Path(__file__).resolve().parents[2] / "bench"
 
 
