@@ -78,7 +78,8 @@ SIDECAR_SPECS: tuple[MetricSpec, ...] = (
     ),
     MetricSpec(
         "chiasm_sidecar_requests_total", "counter", "requests", "sidecar",
-        "Chat requests by status code and by what they brought; 499: the client went away.",
+        "Chat requests of clients, where these asked, by status code and by what they brought; "
+        "499: the client went away.",
         {"code": STATUS_CODES, "modality": MODALITIES},
     ),
     MetricSpec(

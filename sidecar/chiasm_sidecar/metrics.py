@@ -134,6 +134,10 @@ class Metrics:
         for histogram in (self._inter_token, self._inter_token_of[modality]):
             histogram.observe(seconds, _exemplar(trace_id))
 
+    def ended(self, status: int, modality: str) -> None:
+        """Count one request of a client, however it ended."""
+        self.count("chiasm_sidecar_requests_total", code=str(status), modality=modality)
+
     def finished(self, reason: str, usage: Usage, seconds: float, trace_id: str | None) -> None:
         """Count one finished answer."""
         self._request_latency.observe(seconds, _exemplar(trace_id))

@@ -328,9 +328,8 @@ class ChatEndpoint:
     def _record(self, exchange: Exchange) -> None:
         """Count one request, and write its line where the access log is on."""
         seconds = time.perf_counter() - exchange.started
-        self._metrics.count(
-            "chiasm_sidecar_requests_total", code=str(exchange.status), modality=exchange.modality
-        )
+        if not exchange.is_handed_over:  # else it is counted where a client asked
+            self._metrics.ended(exchange.status, exchange.modality)
         finish, usage = exchange.finish, exchange.usage
         if finish is not None and usage is not None and exchange.status == HTTPStatus.OK:
             self._metrics.finished(finish.reason, usage, seconds, exchange.trace_id)

@@ -65,6 +65,8 @@ async def test_forty_conversations_at_five_per_cent_are_two(fleet: Fleet, stream
         assert sum(counts.first_token) == sum(counts.inter_token) == number
         assert len(counts.first_token) == len(LATENCY_BOUNDS) + 1
     assert (await report(fleet.canary[0])).versions[CANARY].by_modality == {}, "counted once"
+    requests = 'chiasm_sidecar_requests_total{code="200",modality="text"}'
+    assert (await pod.metric(requests), await fleet.canary[0].metric(requests)) == (40, 0)
     labels = 'modality="text",outcome="answered",role="canary"'
     assert await pod.metric(f"chiasm_traffic_requests_total{{{labels}}}") == 2
     assert await pod.metric('chiasm_traffic_new_conversations_total{role="canary"}') == 2
