@@ -51,9 +51,18 @@ def _draw_panel(place: Axes, panel: Panel, ask: Ask) -> None:
         for name, series in shown:
             place.plot(*_seconds(series, lines), label=name, linewidth=1)
     if shown:
-        place.legend(fontsize=6, loc="upper left")
-    place.set_ylim(bottom=min(0.0, place.get_ylim()[0]))
+        place.legend(fontsize=6, loc="best", framealpha=0.6)
+    low, high = _range(lines)
+    if low == high == 0:
+        place.set_ylim(0, 1)
+    elif low >= 0:
+        place.set_ylim(bottom=0, top=None if panel.kind == "stacked" else 1.08 * high)
     place.set_xlabel("seconds", fontsize=7)
+
+
+def _range(lines: Sequence[tuple[str, Series]]) -> tuple[float, float]:
+    values = [value for _, series in lines for _, value in series.points]
+    return min(values, default=0.0), max(values, default=0.0)
 
 
 def _stack(place: Axes, lines: Sequence[tuple[str, Series]]) -> None:

@@ -29,7 +29,7 @@ MODEL = ROOT / "demo" / "model"
 MODEL_ID = "shelf-reader"
 NAMESPACE, RESOURCE = "vision", "shelf-reader"
 STABLE, CANARY = "v1-000000000a", "v1-000000000b"
-_READY_SECONDS = 300.0
+_READY_SECONDS = 900.0
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class Pod:
             "socket_path": self.folder / "kv.sock",
             "staging_path": self.folder / "kv.staging",
             "host_bytes": 2**26,
-            "disk": {"folder": self.folder / "blocks", "max_bytes": 2**27},
+            "disk": {"path": self.folder / "blocks", "max_bytes": 2**27},
             "valkey": {
                 "host": "127.0.0.1",
                 "port": self.secrets.valkey_port,

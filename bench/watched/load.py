@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import io
 import itertools
 import threading
 from collections import Counter
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from PIL import Image
 
 from watched.fleet import MODEL_ID, ROOT
 
@@ -31,7 +33,7 @@ class Load:
         content: list[dict[str, Any]] = [{"type": "text", "text": f"{_WORDS} ({number})"}]
         pictures = sorted(PICTURES.glob("*.png"))
         if number % 3:
-            url = data_url(pictures[number % len(pictures)])
+            url = data_url(pictures[number % len(pictures)], number if number % 4 == 1 else 0)
             detail = ("high", "low")[number % 2]
             content.insert(0, {"type": "image_url", "image_url": {"url": url, "detail": detail}})
         asked = {
@@ -72,6 +74,14 @@ class Load:
                 thread.join()
 
 
-def data_url(path: Path) -> str:
-    """A picture inside a request."""
-    return f"data:image/png;base64,{base64.b64encode(path.read_bytes()).decode()}"
+def data_url(path: Path, mark: int = 0) -> str:
+    """A picture inside a request; with a mark, one that no cache knows."""
+    data = path.read_bytes()
+    if mark:
+        with Image.open(path) as opened:
+            picture = opened.convert("RGB")
+        picture.putpixel((0, 0), (mark % 256, mark // 256 % 256, 7))
+        fresh = io.BytesIO()
+        picture.save(fresh, "PNG")
+        data = fresh.getvalue()
+    return f"data:image/png;base64,{base64.b64encode(data).decode()}"

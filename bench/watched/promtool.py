@@ -71,7 +71,8 @@ def alerts() -> dict[str, dict[str, Any]]:
 
 def tested_both_ways(tests: Sequence[Path]) -> set[str]:
     """Alerts that these files expect to fire at one time and to be silent at another."""
-    fires, silent = set(), set()
+    fires: set[str] = set()
+    silent: set[str] = set()
     for path in tests:
         for group in load(path)["tests"]:
             for case in group["alert_rule_test"]:
