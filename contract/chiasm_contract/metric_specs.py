@@ -31,6 +31,7 @@ from chiasm_contract.metric_spec import (
     MetricSpec,
     Part,
 )
+from chiasm_contract.tracing_metric_specs import TRACING_SPECS
 from chiasm_contract.traffic_metric_specs import TRAFFIC_SPECS
 from chiasm_contract.worker_metric_specs import WORKER_SPECS
 
@@ -256,7 +257,7 @@ SIDECAR_SPECS: tuple[MetricSpec, ...] = (
         },
     ),
 )  # fmt: skip
-METRIC_SPECS = SIDECAR_SPECS + CONFIGURATION_SPECS + TRAFFIC_SPECS + WORKER_SPECS
+METRIC_SPECS = SIDECAR_SPECS + CONFIGURATION_SPECS + TRAFFIC_SPECS + TRACING_SPECS + WORKER_SPECS
 
 
 def specs_of(part: Part) -> tuple[MetricSpec, ...]:
