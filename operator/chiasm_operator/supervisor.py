@@ -15,6 +15,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from chiasm_contract import logs
+
 from chiasm_operator.api import Refused
 from chiasm_operator.cluster import (
     CHILD_KINDS,
@@ -218,6 +220,7 @@ class Supervisor:
 
     async def _run(self, key: Key, runner: _Runner) -> None:
         failures = idle = 0
+        logs.bind(resource="/".join(key))
         try:
             while True:
                 await self._gate.enter(urgent=runner.is_new)
