@@ -72,6 +72,7 @@ class _Steps:
         self._queued = {
             event.request: event for event in recording.events if event.name == "queued"
         }
+        self._scheduled: set[str] = set()
         self._begun: set[str] = set()
         self._encoded: dict[tuple[str, str], int] = {}
 
@@ -107,7 +108,8 @@ class _Steps:
         request = request_of(row.choice_id)
         start, end = self._at(step.start), self._at(step.end)
         path = (self._pod, request, _tokens_track(row.choice_id))
-        if request not in self._begun:
+        if request not in self._scheduled:
+            self._scheduled.add(request)
             self._draw_queue(request, step)
         ends: list[int] = []
         for encode, first in arrows:
@@ -127,7 +129,7 @@ class _Steps:
             self._draw_hits(request, path, step)
 
     def _draw_queue(self, request: str, step: Step) -> None:
-        queued = self._queued.pop(request, None)
+        queued = self._queued.get(request)
         if queued is not None:
             start, end = self._at(queued.end), self._at(step.start)
             path = (self._pod, request, "worker")
@@ -135,8 +137,7 @@ class _Steps:
 
     def _draw_hits(self, request: str, path: Path, step: Step) -> None:
         """What the prompt had of its media without an encoder."""
-        events = self._recording.events
-        queued = next((e for e in events if e.request == request and e.name == "queued"), None)
+        queued = self._queued.get(request)
         for key, count in (queued.details if queued else {}).items():
             modality = key.removesuffix("_items")
             hits = int(count) - self._encoded.get((request, modality), 0)
