@@ -21,6 +21,10 @@ have OpenAI's body; `param` is the path of the field at fault.
 Where the resource has tenants, paths under /v1 take their key as `Authorization: Bearer KEY`
 ([identity.md](../identity.md#tenants)); elsewhere that header says nothing.
 
+A request's `X-Request-Id` (1 to 128 letters, digits or ._:/+=@-) comes back with its answer and
+stands in the log; without one it is made up. A W3C `traceparent` joins the caller's trace, and an
+answer whose request is recorded carries `traceresponse` ([tracing.md](../tracing.md)).
+
 ## Fields with an effect
 
 | Field | Meaning |

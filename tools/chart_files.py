@@ -38,6 +38,8 @@ REFINEMENTS: dict[str, dict[str, Any]] = {
     "logFormat": {"enum": ["plain", "json"]},
     "resyncSeconds": {"type": "number", "minimum": 1, "maximum": 3600},
     "stallSeconds": {"type": "number", "minimum": 10, "maximum": 3600},
+    "tracing.endpoint": {"type": "string", "pattern": "^(https?://[^\\s?#@]+)?$"},
+    "tracing.sampleRatio": {"type": "number", "minimum": 0, "maximum": 1},
     "serviceAccount.annotations": _WORDS,
     "networkPolicy.apiServerPorts": {
         "type": "array",

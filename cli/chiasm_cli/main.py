@@ -15,6 +15,7 @@ from chiasm_cli import fingerprint, namespaces, rollout
 from chiasm_cli import serve as serving
 from chiasm_cli.errors import CliError
 from chiasm_cli.parts import leave_when_told, load
+from chiasm_cli.trace import command as trace
 
 DEFAULT_URL = "http://127.0.0.1:8000"
 
@@ -34,6 +35,7 @@ app.add_typer(operator_app, name="operator")
 app.add_typer(fingerprint.app, name="fingerprint")
 app.add_typer(rollout.app, name="rollout")
 app.add_typer(namespaces.app, name="namespaces")
+app.add_typer(trace.app, name="trace")
 
 ConfigOption = Annotated[Path, typer.Option("--config", help="The file that the operator wrote.")]
 

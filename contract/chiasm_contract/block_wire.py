@@ -31,6 +31,7 @@ from chiasm_contract.block_guard import (
 )
 from chiasm_contract.block_record import FINGERPRINT_BYTES, MALFORMED_REASONS
 from chiasm_contract.fingerprint import Value
+from chiasm_contract.trace_context import CONTEXT_BYTES
 
 MAX_FRAME_BYTES = 2**22
 MAX_KEYS = 65_536
@@ -134,11 +135,16 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """All blocks that one request could use, in order."""
+    """All blocks that one request could use, in order.
+
+    Attributes:
+        trace: TraceContext.to_bytes of the span that waits for the answer; empty: nobody records.
+    """
 
     engine_gen: int
     scope_fp: bytes
     groups: tuple[Group, ...]
+    trace: bytes = b""
 
 
 class Found(NamedTuple):
@@ -197,19 +203,22 @@ def split_frame(data: bytes) -> tuple[Kind, int, memoryview]:
 
 def encode_fetch(fetch: Fetch) -> bytes:
     """The body of FETCH."""
-    parts = [_FETCH.pack(fetch.engine_gen, fetch.scope_fp, len(fetch.groups), 0)]
+    head = (fetch.engine_gen, fetch.scope_fp, len(fetch.groups), len(fetch.trace))
+    parts = [_FETCH.pack(*head)]
     for group in fetch.groups:
         parts.append(_GROUP.pack(group.kind, group.unless_chain, len(group.keys)))
         parts += group.keys
-    return b"".join(parts)
+    return b"".join([*parts, fetch.trace])
 
 
 def decode_fetch(body: bytes | memoryview) -> Fetch:
     """Raises: ValueError for anything that `encode_fetch` did not write."""
     reader = _Reader(body)
-    engine_gen, scope_fp, num_groups, zero = reader.take(_FETCH)
-    if num_groups > MAX_GROUPS or zero:
+    engine_gen, scope_fp, num_groups, num_trace_bytes = reader.take(_FETCH)
+    if num_groups > MAX_GROUPS:
         raise ValueError(f"A fetch of {num_groups} groups; {MAX_GROUPS} are allowed.")
+    if num_trace_bytes not in {0, CONTEXT_BYTES}:
+        raise ValueError(f"A trace of {num_trace_bytes} bytes; it has {CONTEXT_BYTES} or none.")
     groups, num_keys = [], 0
     for _ in range(num_groups):
         kind, unless_chain, count = reader.take(_GROUP)
@@ -218,8 +227,9 @@ def decode_fetch(body: bytes | memoryview) -> Fetch:
             raise ValueError(f"A fetch of {num_keys} keys or more; {MAX_KEYS} are allowed.")
         keys = reader.keys(count)
         groups.append(Group(GroupKind(kind), keys, unless_chain))
+    trace = reader.raw(num_trace_bytes)
     reader.end()
-    return Fetch(engine_gen, scope_fp, tuple(groups))
+    return Fetch(engine_gen, scope_fp, tuple(groups), trace)
 
 
 def encode_found(found: Sequence[Found]) -> bytes:

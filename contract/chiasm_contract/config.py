@@ -131,6 +131,15 @@ class WorkerConfig(MediaLimits):
     )
 
 
+class TracingConfig(_Frozen):
+    """Where spans go, and of how many requests."""
+
+    endpoint: str = Field(min_length=1, description="Spans go to v1/traces below it.")
+    sample_ratio: float = Field(
+        default=0.05, ge=0, le=1, description="Of requests without a traceparent of their own."
+    )
+
+
 class SidecarConfig(MediaLimits):
     """All that a sidecar needs to stand in front of one worker."""
 
@@ -155,6 +164,7 @@ class SidecarConfig(MediaLimits):
     configuration: Configuration | None = Field(
         default=None, description="None: no environment; what is mounted is read where it is."
     )
+    tracing: TracingConfig | None = Field(default=None, description="None: no spans are made.")
 
 
 def read_config(kind: type[C], path: Path) -> C:

@@ -4,7 +4,8 @@
     ├── ClientFault            the caller can mend it (4xx)
     │   ├── InvalidRequest     400  malformed, undecodable, out of range
     │   ├── Unauthorized       401  no API key, or a wrong one
-    │   ├── UnknownModel       404
+    │   ├── NotFound           404
+    │   │   └── UnknownModel
     │   ├── RequestTooLarge    413  bytes, pixels, number of media
     │   ├── Misdirected        421  meant for another revision than the one that got it
     │   └── Overloaded         429  with retry_after_seconds
@@ -83,10 +84,16 @@ class Unauthorized(ClientFault):
     code = "invalid_api_key"
 
 
-class UnknownModel(ClientFault):
-    """No such model here."""
+class NotFound(ClientFault):
+    """What is asked for is not here, or not any more."""
 
     status = HTTPStatus.NOT_FOUND
+    code = "not_found"
+
+
+class UnknownModel(NotFound):
+    """No such model here."""
+
     code = "model_not_found"
 
 

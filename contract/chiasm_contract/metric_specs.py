@@ -35,6 +35,7 @@ from chiasm_contract.metric_spec import (
     Part,
 )
 from chiasm_contract.operator_metric_specs import OPERATOR_SPECS
+from chiasm_contract.tracing_metric_specs import TRACING_SPECS
 from chiasm_contract.traffic_metric_specs import TRAFFIC_SPECS
 from chiasm_contract.worker_metric_specs import WORKER_SPECS
 
@@ -276,7 +277,14 @@ SIDECAR_SPECS: tuple[MetricSpec, ...] = (
         },
     ),
 )  # fmt: skip
-METRIC_SPECS = SIDECAR_SPECS + CONFIGURATION_SPECS + TRAFFIC_SPECS + WORKER_SPECS + OPERATOR_SPECS
+METRIC_SPECS = (
+    SIDECAR_SPECS
+    + CONFIGURATION_SPECS
+    + TRAFFIC_SPECS
+    + TRACING_SPECS
+    + WORKER_SPECS
+    + OPERATOR_SPECS
+)
 
 
 def specs_of(part: Part) -> tuple[MetricSpec, ...]:

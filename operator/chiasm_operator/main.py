@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import importlib.metadata
+import logging
 import secrets
 import socket
 import time
 from datetime import UTC, datetime
+from functools import partial
 
 import kopf
+from chiasm_contract import logs
 from kopf._core.engines.peering import Identity
+from opentelemetry.sdk.trace import TracerProvider
 
 from chiasm_operator import handlers
 from chiasm_operator.admission.server import WebhookServer
@@ -23,6 +29,7 @@ from chiasm_operator.podstate import PodStates
 from chiasm_operator.runtime import Runtime
 from chiasm_operator.settings import Settings
 from chiasm_operator.supervisor import Supervisor, Tempo
+from chiasm_operator.tracing import TracedPass, provider
 
 
 def _wall() -> datetime:
@@ -41,6 +48,11 @@ async def _runtime(settings: Settings) -> Runtime:
     cluster = Cluster(await connect(*waits), fence)
     states = PodStates(timeout_seconds=settings.state_timeout_seconds)
     one_pass = Pass(cluster, states, settings.images, _now)
+    close = own.close
+    if settings.tracing_endpoint:
+        spans = _spans(settings)
+        one_pass = TracedPass.of(one_pass, spans.get_tracer("chiasm"))
+        close = partial(_close, own, spans)
     tempo = Tempo(
         settings.resync_seconds,
         settings.unsettled_seconds,
@@ -56,7 +68,22 @@ async def _runtime(settings: Settings) -> Runtime:
         (time.monotonic, lambda: _wall().strftime("%Y-%m-%dT%H:%M:%S.%fZ")),
     )
     health = (settings.health_host, settings.health_port)
-    return Runtime(supervisor, keeper, _webhook(settings, own), own.close, health)
+    return Runtime(supervisor, keeper, _webhook(settings, own), close, health)
+
+
+def _spans(settings: Settings) -> TracerProvider:
+    return provider(
+        settings.tracing_endpoint,
+        settings.tracing_sample_ratio,
+        settings.identity or socket.gethostname(),
+        importlib.metadata.version("chiasm"),
+    )
+
+
+async def _close(api: Api, spans: TracerProvider) -> None:
+    """What waits for the collector may take a moment."""
+    await api.close()
+    await asyncio.to_thread(spans.shutdown)
 
 
 def _webhook(settings: Settings, api: Api) -> Webhook | None:
@@ -80,6 +107,8 @@ def run() -> None:
         quiet=settings.log_level in {"WARNING", "ERROR"},
         log_format=kopf.LogFormat.JSON if settings.log_format == "json" else kopf.LogFormat.FULL,
     )
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(logs.BoundFields())
     kopf.run(
         registry=handlers.registry(settings, lambda: _runtime(settings)),
         # kopf would make one up from the user's name, which a container's user does not have.

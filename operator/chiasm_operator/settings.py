@@ -56,6 +56,15 @@ class Settings(BaseSettings):
     state_timeout_seconds: float = Field(
         default=2.0, ge=0.1, le=30, description="The word of a pod's sidecar is given up then."
     )
+    tracing_endpoint: str = Field(
+        default="",
+        pattern="^(https?://[^\\s?#@]+)?$",
+        description="A collector of OpenTelemetry's traces, over HTTP; spans of passes go to "
+        "v1/traces below it. Empty: no spans.",
+    )
+    tracing_sample_ratio: float = Field(
+        default=1.0, ge=0, le=1, description="Of the passes, how many are traced."
+    )
     namespace: str = Field(
         default="default", min_length=1, description="Where the operator's own objects are."
     )

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from chiasm_contract import logs
 from chiasm_contract.operator_metric_specs import PassOutcome
 
 from chiasm_operator.api import Refused
@@ -236,6 +237,7 @@ class Supervisor:
 
     async def _run(self, key: Key, runner: _Runner) -> None:
         failures = idle = 0
+        logs.bind(resource="/".join(key))
         try:
             while True:
                 await self._gate.enter(urgent=runner.is_new)

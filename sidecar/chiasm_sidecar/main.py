@@ -10,10 +10,10 @@ import sys
 from pathlib import Path
 
 import uvloop
+from chiasm_contract import logs
 from chiasm_contract.config import SidecarConfig, read_config
 from pydantic import ValidationError
 
-from chiasm_sidecar import logs
 from chiasm_sidecar.server import listen, serve
 from chiasm_sidecar.settings import Settings
 

@@ -18,18 +18,23 @@ from dataclasses import dataclass
 import uvicorn
 from chiasm_contract.clients import DEFAULTS, ClientSettings
 from chiasm_contract.config import SidecarConfig
+from chiasm_contract.logs import tell_lost_errors
 from chiasm_contract.messages import HeldNamespaces
 from starlette.types import ASGIApp
 
 from chiasm_sidecar.configuration.desk import Desk
 from chiasm_sidecar.drain import DRAIN_SIGNAL
 from chiasm_sidecar.front_door.app import create_app, create_metrics_app
+from chiasm_sidecar.front_door.chat import ChatEndpoint
 from chiasm_sidecar.front_door.closing import ClosesWhenDraining
 from chiasm_sidecar.kv.assembly import block_service
 from chiasm_sidecar.kv.tiers.valkey import ValkeyTier
 from chiasm_sidecar.metrics import Metrics
 from chiasm_sidecar.readiness import Readiness
+from chiasm_sidecar.recording.route import TimelineRoute
+from chiasm_sidecar.recording.timeline import Timeline
 from chiasm_sidecar.tenants.gate import Gate
+from chiasm_sidecar.tracing.tracing import Tracing
 from chiasm_sidecar.traffic.division import Division
 from chiasm_sidecar.worker_client import WorkerClient
 
@@ -116,10 +121,19 @@ async def running(
         gate = Gate(config.tenants, instruments)
         desk.attach("tenants", gate)
         readiness = Readiness(config, worker, instruments, gate)
+        timeline, tracing = Timeline(), None
+        if config.tracing is not None:
+            tracing = await stack.enter_async_context(
+                Tracing(config.tracing, config, pod, timeline, instruments, worker)
+            )
         held: Callable[[], HeldNamespaces] = HeldNamespaces
         if config.tiers is not None:
             service = block_service(
-                config.tiers, readiness.admitted_identity, instruments, readiness.lack
+                config.tiers,
+                readiness.admitted_identity,
+                instruments,
+                readiness.lack,
+                None if tracing is None else tracing.tier,
             )
             store = await stack.enter_async_context(service)
             held = store.held
@@ -127,9 +141,15 @@ async def running(
                 if isinstance(level.tier, ValkeyTier):
                     desk.attach("valkey", level.tier)
         division = await stack.enter_async_context(Division(config, pod, instruments, clients))
-        app = create_app(config, worker, readiness, instruments, gate, division)
+        chat = ChatEndpoint(
+            config, worker, readiness, instruments, gate, division, timeline, tracing
+        )
+        app = create_app(readiness, gate, chat)
         api_server = _server(ClosesWhenDraining(app, readiness), config.request_timeout_seconds)
-        side_app = create_metrics_app(worker, readiness, instruments, division, desk, held)
+        recording = TimelineRoute(timeline, worker)
+        side_app = create_metrics_app(
+            worker, readiness, instruments, division, desk, held, recording
+        )
         metrics_server = _server(side_app, 1)
         watching = [asyncio.create_task(each.watch()) for each in (readiness, gate, division)]
         stopped = asyncio.create_task(api_server.serve(sockets=[api]))
@@ -152,6 +172,7 @@ async def serve(
     """Serve until a signal ends it."""
     signals: asyncio.Queue[signal.Signals] = asyncio.Queue()
     loop = asyncio.get_running_loop()
+    tell_lost_errors(loop)
     for number in (DRAIN_SIGNAL, signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, signals.put_nowait, number)
     async with running(config, api, metrics, clients=clients) as sidecar:

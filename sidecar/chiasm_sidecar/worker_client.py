@@ -27,6 +27,7 @@ from chiasm_contract.messages import (
     ModelCard,
     TokenEvent,
 )
+from chiasm_contract.timeline import RequestSpans
 from pydantic import BaseModel, ValidationError
 
 from chiasm_sidecar.exposition import WorkerPart
@@ -103,19 +104,30 @@ class WorkerClient:
 
     async def metrics(self, content_type: str) -> WorkerPart:
         """The worker's exposition, in this form if it has it."""
-        response, body = await self._answer("/metrics", {"accept": content_type})
+        response, body = await self._answer("/metrics", headers={"accept": content_type})
         return WorkerPart(body.decode(), response.headers.get("content-type", ""))
 
-    async def _get(self, path: str) -> bytes:
-        return (await self._answer(path, {}))[1]
+    async def timeline(self, query: Mapping[str, str]) -> bytes:
+        """The worker's Recording, as JSON."""
+        return await self._get("/timeline", query)
+
+    async def spans(self, request: str) -> RequestSpans:
+        """Where the time of a request went that was sent with a sampled trace; given once."""
+        return _parsed(RequestSpans, await self._get("/spans", {"request": request}))
+
+    async def _get(self, path: str, query: Mapping[str, str] | None = None) -> bytes:
+        return (await self._answer(path, query))[1]
 
     async def _answer(
-        self, path: str, headers: Mapping[str, str]
+        self,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> tuple[aiohttp.ClientResponse, bytes]:
         try:
             async with (
                 asyncio.timeout(self._clients.worker_timeout_seconds),
-                self._pool.get(_BASE + path, headers=headers) as response,
+                self._pool.get(_BASE + path, params=query, headers=headers) as response,
             ):
                 body = await response.read()
         except TimeoutError as error:
@@ -128,18 +140,23 @@ class WorkerClient:
 
     @asynccontextmanager
     async def generate(
-        self, head: GenerateHead, files: MediaFiles, admitted: IdentityReport
+        self,
+        head: GenerateHead,
+        files: MediaFiles,
+        admitted: IdentityReport,
+        told: Mapping[str, str] | None = None,
     ) -> AsyncIterator[AsyncIterator[list[TokenEvent | FinishEvent]]]:
         """Start one generation; yields the batches of events as they arrive.
 
         The last event of the last batch is the FinishEvent with the usage. An answer of another
-        process or of other weights than were admitted is not taken.
+        process or of other weights than were admitted is not taken. `told` are headers by which
+        the worker names the request in its log and its trace.
 
         Raises: ChiasmError when the worker refuses, WorkerGone when it cannot be reached. While
         iterating: the error that the worker reports, WorkerGone when it ends early.
         """
         body = messages.encode_request(head, files)
-        response = await self._post(body)
+        response = await self._post(body, told or {})
         del body, files  # they are large, and an answer can be long
         try:
             if response.status != 200:
@@ -155,19 +172,20 @@ class WorkerClient:
             # what makes the worker free the request's blocks.
             response.close()
 
-    async def _post(self, body: bytes) -> aiohttp.ClientResponse:
+    async def _post(self, body: bytes, told: Mapping[str, str]) -> aiohttp.ClientResponse:
         """Send one request; again when it is lost before a byte of the answer.
 
         A worker that is not there is asked again too: one that is being replaced is gone for a
         moment only.
         """
         pauses = self._clients.pauses(self._clients.worker_retries, random.random)
+        headers = {**told, "content-type": messages.REQUEST_MEDIA_TYPE}
         while True:
             try:
                 return await self._pool.post(
                     f"{_BASE}/generate",
                     data=io.BytesIO(body),
-                    headers={"content-type": messages.REQUEST_MEDIA_TYPE},
+                    headers=headers,
                 )
             except aiohttp.ClientConnectorError as error:
                 gone = _unreachable()

@@ -24,6 +24,7 @@ SLOTS = st.lists(st.integers(0, 2**32 - 1), max_size=8).map(tuple)
 VERDICTS = st.builds(
     Verdict, outcome=st.sampled_from(Outcome), detail=st.sampled_from(wire.DETAILS)
 )
+TRACES = st.just(b"") | st.binary(min_size=24, max_size=24)
 DECODERS: list[Callable[[bytes], object]] = [
     wire.decode_fetch,
     wire.decode_found,
@@ -37,7 +38,7 @@ DECODERS: list[Callable[[bytes], object]] = [
 ]
 
 
-@given(st.builds(wire.Fetch, GENERATIONS, SCOPES, st.lists(GROUPS, max_size=4).map(tuple)))
+@given(st.builds(wire.Fetch, GENERATIONS, SCOPES, st.lists(GROUPS, max_size=4).map(tuple), TRACES))
 def test_fetches_survive(fetch: wire.Fetch) -> None:
     assert wire.decode_fetch(wire.encode_fetch(fetch)) == fetch
 
@@ -84,7 +85,8 @@ def test_any_bytes_decode_or_are_a_value_error(
 
 
 @given(
-    st.builds(wire.Fetch, GENERATIONS, SCOPES, st.lists(GROUPS, max_size=3).map(tuple)), st.data()
+    st.builds(wire.Fetch, GENERATIONS, SCOPES, st.lists(GROUPS, max_size=3).map(tuple), TRACES),
+    st.data(),
 )
 def test_a_cut_or_longer_fetch_is_refused(fetch: wire.Fetch, data: st.DataObject) -> None:
     body = wire.encode_fetch(fetch)
@@ -102,6 +104,8 @@ def test_counts_beyond_the_limits_are_refused_before_anything_is_read() -> None:
     keys = groups + (1).to_bytes(4, "little") + bytes(4) + bytes(5)
     with pytest.raises(ValueError, match="keys"):
         wire.decode_fetch(keys + (wire.MAX_KEYS + 1).to_bytes(4, "little"))
+    with pytest.raises(ValueError, match="trace of 25 bytes"):
+        wire.decode_fetch(groups + bytes(4) + (25).to_bytes(4, "little"))
     for length in (4, wire.MAX_FRAME_BYTES + 1):
         with pytest.raises(ValueError, match="allowed"):
             wire.frame_length(length.to_bytes(4, "little"))

@@ -22,7 +22,7 @@ import pytest
 from aiohttp import web
 from chiasm_contract import messages
 from chiasm_contract.config import SidecarConfig
-from chiasm_contract.errors import ChiasmError
+from chiasm_contract.errors import ChiasmError, InvalidRequest
 from chiasm_contract.fingerprint import Identity, compute_fp, repr_fp
 from chiasm_contract.messages import (
     FinishEvent,
@@ -33,9 +33,12 @@ from chiasm_contract.messages import (
     TokenEvent,
     Usage,
 )
+from chiasm_contract.timeline import Anchor, Event, Recording, RequestSpans, Span
+from chiasm_contract.trace_context import parse
 from chiasm_sidecar.server import Running, listen, running
 from PIL import Image
 
+ANCHOR = Anchor(clock_seconds=0.0, wall_ns=10**18)
 USAGE = Usage(prompt_tokens=20, completion_tokens=2, cached_tokens=4, image_tokens=16)
 ANSWER = (
     TokenEvent(text="red", token_ids=(5,)),
@@ -100,6 +103,12 @@ class ScriptedWorker:
     requests: list[tuple[GenerateHead, MediaFiles]] = field(default_factory=list)
     abandoned: asyncio.Event = field(default_factory=asyncio.Event)
     num_open: int = 0
+    traceparents: list[str | None] = field(default_factory=list)
+    followed: set[str] = field(default_factory=set)
+    spans: tuple[Span, ...] = (
+        Span("prefill", 0.0, 1.0, -1, {"chunks": 1}),
+        Span("prefill chunk", 0.0, 0.5, 0, {"tokens": 20}),
+    )
     metrics_text: str = "# HELP w_total From the worker.\n# TYPE w_total counter\nw_total 3.0\n"
     metrics_type: str = "text/plain; version=0.0.4; charset=utf-8"
     _runner: web.AppRunner | None = None
@@ -110,6 +119,8 @@ class ScriptedWorker:
         app.router.add_get("/identity", self._identity)
         app.router.add_get("/model", self._model)
         app.router.add_get("/metrics", self._metrics)
+        app.router.add_get("/timeline", self._timeline)
+        app.router.add_get("/spans", self._spans)
         app.router.add_post("/generate", self._generate)
         self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.01)
         await self._runner.setup()
@@ -144,9 +155,25 @@ class ScriptedWorker:
             body=self.metrics_text.encode(), headers={"content-type": self.metrics_type}
         )
 
+    async def _timeline(self, request: web.Request) -> web.Response:
+        if request.query.get("last_seconds", "1") == "-1":
+            return _fault(InvalidRequest("Seconds are above 0."))
+        noted = Event(request.query.get("request", "some"), "receive", 0.0, 1.0)
+        recording = Recording(part="worker", anchor=ANCHOR, events=(noted,))
+        return web.json_response(text=recording.model_dump_json())
+
+    async def _spans(self, request: web.Request) -> web.Response:
+        given = self.spans if request.query["request"] in self.followed else ()
+        told = RequestSpans(anchor=ANCHOR, spans=given)
+        return web.json_response(text=told.model_dump_json())
+
     async def _generate(self, request: web.Request) -> web.StreamResponse:
         head, files = messages.decode_request(await request.read())
         self.requests.append((head, files))
+        self.traceparents.append(request.headers.get("traceparent"))
+        context = parse(request.headers)
+        if context is not None and context.sampled:
+            self.followed.add(head.request_id)
         if self.refusal:
             return _fault(self.refusal)
         response = web.StreamResponse(

@@ -6,8 +6,8 @@ import json
 import logging
 
 import pytest
+from chiasm_contract import logs
 from chiasm_contract.clients import ClientSettings
-from chiasm_sidecar import logs
 from chiasm_sidecar.settings import Settings
 from pydantic import ValidationError
 

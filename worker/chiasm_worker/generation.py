@@ -9,6 +9,8 @@ Must not know: HTTP.
 from __future__ import annotations
 
 import asyncio
+import contextvars
+import functools
 from collections.abc import AsyncGenerator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
@@ -36,6 +38,7 @@ from chiasm_worker.models.base import LoadedModel
 from chiasm_worker.prompt import PromptBuilder
 from chiasm_worker.request import FinishReason, Prompt
 from chiasm_worker.sampling import sampling_params
+from chiasm_worker.timeline.notes import UNNOTED, Notes
 from chiasm_worker.token_texts import TokenTexts
 
 Event = TokenEvent | FinishEvent | ErrorEvent
@@ -54,17 +57,24 @@ class Reading:
         self.tokens = TokenTexts(model.processor.tokenizer)
 
     def prepare(
-        self, head: GenerateHead, files: MediaFiles, engine: Engine, epoch: Epoch
+        self,
+        head: GenerateHead,
+        files: MediaFiles,
+        engine: Engine,
+        epoch: Epoch,
+        notes: Notes = UNNOTED,
     ) -> tuple[Prompt, list[MediaInputs]]:
         """A request's prompt, and what the encoder takes of its media."""
-        items, inputs = self.media.read(head.media_parts(), files, head.scope_fp)
-        prompt = self.prompts.build(head.messages, items)
+        items, inputs = self.media.read(head.media_parts(), files, head.scope_fp, notes)
+        with notes.phase("prompt"):
+            prompt = self.prompts.build(head.messages, items)
         if any(isinstance(each, FileInputs) for each in inputs):
             # What was seen before is made anew only where it has to be, and then better here than
             # by the engine's thread, which others wait for.
             to_encode = engine.to_encode(prompt, epoch.scope(head.scope_fp))
             wanted = zip(to_encode, inputs, strict=True)
-            inputs = [self.media.ready(each) if is_wanted else each for is_wanted, each in wanted]
+            with notes.phase("process"):
+                inputs = [self.media.ready(each) if needed else each for needed, each in wanted]
         return prompt, inputs
 
 
@@ -107,12 +117,16 @@ class Generation:
         sampling = head.sampling
         with self._service.admission(sampling.n):
             engine = self._service.engine
+            notes = engine.timeline.notes(head.request_id)
             reading.media.check(head.media_parts(), files)
             reading.prompts.check_length(head.messages, engine.limits.max_model_len)
             loop = asyncio.get_running_loop()
+            prepare = functools.partial(reading.prepare, head, files, engine, epoch, notes)
+            # In a copy of the context: what the thread logs is of this request.
             prompt, inputs = await loop.run_in_executor(
-                self._threads, reading.prepare, head, files, engine, epoch
+                self._threads, contextvars.copy_context().run, prepare
             )
+            del prepare
             del files  # What is still needed of them, the inputs hold.
             # Without room for one token, asking for one is what says so.
             room = max(1, engine.room(prompt))

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import uvicorn
 import uvloop
+from chiasm_contract import logs
 from chiasm_contract.config import WorkerConfig, read_config
 from pydantic import ValidationError
 
@@ -38,9 +39,7 @@ def run(config_path: Path) -> None:
     Raises: SystemExit with a sentence when the file is wrong or the socket cannot be had.
     """
     settings = WorkerSettings()
-    logging.basicConfig(
-        level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    logs.configure(settings.log_level)
     try:
         config = read_config(WorkerConfig, config_path)
     except (OSError, ValidationError) as error:
@@ -51,6 +50,7 @@ def run(config_path: Path) -> None:
 
 async def serve(config: WorkerConfig) -> None:
     """Serve `config` until the server is told to stop and answers have ended or had their time."""
+    logs.tell_lost_errors(asyncio.get_running_loop())
     state = WorkerState(config)
     async with loading(state):
         await web_server(state).serve()
@@ -96,7 +96,8 @@ async def _load(state: WorkerState) -> None:
         generation = Generation(reading, service)
     except Exception as error:
         # Stays up and says so: whoever looks at the pod learns the reason, not a restart count.
-        logger.exception("The model could not be loaded")
+        # Of files and of a configuration: these words quote no request.
+        logger.exception("The model could not be loaded: %s", error)
         state.load_failure = f"The model {config.model_id!r} cannot be loaded: {error}"
         return
     service.start()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncGenerator
 
 from chiasm_contract.config import WorkerConfig
@@ -34,6 +35,7 @@ from starlette.types import Receive, Scope, Send
 from chiasm_worker.generation import Event
 from chiasm_worker.metrics import exposition
 from chiasm_worker.serving import WorkerState
+from chiasm_worker.timeline_routes import answer_spans, answer_timeline, begin
 
 logger = logging.getLogger(__name__)
 
@@ -109,8 +111,15 @@ def create_app(state: WorkerState) -> Starlette:
         data, content_type = exposition(engine, state.config.model_id, accept)
         return Response(data, headers={"content-type": content_type})
 
+    async def timeline(request: Request) -> Response:
+        return await answer_timeline(state.require().service.engine, request.query_params)
+
+    async def spans(request: Request) -> Response:
+        return answer_spans(state.require().service.engine, request.query_params)
+
     async def generate(request: Request) -> Response:
         state.require()
+        started = time.perf_counter()
         try:
             body = await _read_body(request, state.config)
         except ClientDisconnect:
@@ -120,6 +129,7 @@ def create_app(state: WorkerState) -> Starlette:
         except ValidationError as error:
             raise InvalidRequest(_first_problem(error)) from error
         serving = state.require()  # Now: another model may have come while the body did.
+        begin(serving.service.engine.timeline, head.request_id, started, request.headers)
         events = serving.generation.events(head, files)
         answers = {
             INCARNATION_HEADER: state.incarnation,
@@ -141,6 +151,8 @@ def create_app(state: WorkerState) -> Starlette:
             Route("/identity", identity),
             Route("/model", model),
             Route("/metrics", metrics),
+            Route("/timeline", timeline),
+            Route("/spans", spans),
             Route("/generate", generate, methods=["POST"]),
             Route("/-/reload", reload, methods=["POST"]),
         ],

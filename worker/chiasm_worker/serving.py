@@ -93,7 +93,7 @@ class WorkerState:
             reading = Reading(self.config, self.config.vision, loaded.model)
             await self._swap(serving, loaded, reading)
         except (ValueError, OSError) as error:
-            logger.exception("The model folder could not be read anew")
+            logger.exception("The model folder could not be read anew: %s", error)
             raise InvalidRequest(
                 f"The model folder cannot be served now, what served before goes on: {error}",
                 code="model_load_failed",

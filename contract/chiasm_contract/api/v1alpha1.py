@@ -31,6 +31,7 @@ from chiasm_contract.api.fields import (
 )
 from chiasm_contract.api.gateway import Gateway
 from chiasm_contract.api.modalities import Modalities
+from chiasm_contract.api.observability import Observability
 from chiasm_contract.api.pod_template import PodTemplate
 from chiasm_contract.api.rollout import Rollout
 from chiasm_contract.api.status import Status
@@ -261,15 +262,6 @@ class Config(ApiModel):
     def chosen(self) -> Environment | None:
         """The environment that the spec is in."""
         return next((each for each in self.environments if each.name == self.environment), None)
-
-
-class Observability(ApiModel):
-    """What a pod shows of itself."""
-
-    access_log: bool = Field(default=False, description="Log one line per request.")
-    scrape: bool = Field(
-        default=True, description="Annotate pods with prometheus.io/scrape, port and path."
-    )
 
 
 _FITS_IN_MEMORY = (

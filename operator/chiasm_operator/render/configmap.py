@@ -10,7 +10,13 @@ from typing import Any
 from chiasm_contract import names, quantity
 from chiasm_contract.api import identity_fields
 from chiasm_contract.builtin_models import builtin_identity
-from chiasm_contract.config import EngineLimits, SidecarConfig, VisionConfig, WorkerConfig
+from chiasm_contract.config import (
+    EngineLimits,
+    SidecarConfig,
+    TracingConfig,
+    VisionConfig,
+    WorkerConfig,
+)
 from chiasm_contract.fingerprint import Value
 from chiasm_contract.tiers import BlockService, BlockTiers, DiskTier, PeerTier
 from pydantic import BaseModel, ValidationError
@@ -141,7 +147,13 @@ def sidecar_config(target: Target) -> SidecarConfig:
         tiers=block_tiers(target),
         tenants=tenants.config(target),
         configuration=configuration(target),
+        tracing=_tracing(target),
     )
+
+
+def _tracing(target: Target) -> TracingConfig | None:
+    asked = target.spec.observability.tracing
+    return None if asked is None else TracingConfig.model_validate(asked.model_dump())
 
 
 def _file(config: BaseModel) -> str:

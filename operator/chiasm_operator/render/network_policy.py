@@ -1,6 +1,6 @@
 """The NetworkPolicy: in through the two ports, out to nowhere but sidecars of the same resource,
-which answer for another revision, a Valkey that holds blocks, and a server that pods themselves ask
-for secrets; and to DNS for their names.
+which answer for another revision, a Valkey that holds blocks, a server that pods themselves ask for
+secrets, and a collector of traces; and to DNS for their names.
 
 With peers, pods of the resource reach each other's port for them, and nobody else does. NIXL has a
 second one, which asks nobody who he is, and behind which lies all memory of the sidecar.
@@ -47,12 +47,13 @@ def _ports() -> list[dict[str, Any]]:
 
 
 def _egress(target: Target, specs: Sequence[Spec]) -> list[dict[str, Any]]:
-    """To pods of the same resource, to the port of each Valkey and of each server of secrets
-    wherever their names lead, and to DNS."""
+    """To pods of the same resource, to the port of each Valkey, of each server of secrets and of
+    each collector wherever their names lead, and to DNS."""
     dns = [{"port": 53, "protocol": protocol} for protocol in ("UDP", "TCP")]
     tiers = [spec.tiers for spec in specs if spec.tiers is not None]
     valkeys = {each.valkey.port for each in tiers if each.valkey is not None}
-    ports = sorted(valkeys.union(*map(_secret_ports, specs)))
+    asked = (*map(_secret_ports, specs), *map(_collector_ports, specs))
+    ports = sorted(valkeys.union(*asked))
     return [
         {"ports": [*({"port": port, "protocol": "TCP"} for port in ports), *dns]},
         {"to": [{"podSelector": {"matchLabels": target.selector}}], "ports": _ports()},
@@ -68,8 +69,17 @@ def _secret_ports(spec: Spec) -> set[int]:
         return set()
     if not any(source.in_vault for source in environment.sources):
         return set()
-    url = urlsplit(vault.address)
-    return {url.port or (443 if url.scheme == "https" else 80)}
+    return {_port(vault.address)}
+
+
+def _collector_ports(spec: Spec) -> set[int]:
+    tracing = spec.observability.tracing
+    return set() if tracing is None else {_port(tracing.endpoint)}
+
+
+def _port(address: str) -> int:
+    url = urlsplit(address)
+    return url.port or (443 if url.scheme == "https" else 80)
 
 
 def _between_peers(target: Target, specs: Sequence[Spec], direction: str) -> list[dict[str, Any]]:

@@ -7,7 +7,6 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
-from chiasm_contract.config import SidecarConfig
 from chiasm_contract.errors import ChiasmError, UnknownModel
 from chiasm_contract.messages import HeldNamespaces
 from chiasm_contract.metric_forms import form_for
@@ -25,6 +24,8 @@ from chiasm_sidecar.front_door.client_waits import ClientGone
 from chiasm_sidecar.front_door.schema import ChatRequest
 from chiasm_sidecar.metrics import Metrics
 from chiasm_sidecar.readiness import Readiness
+from chiasm_sidecar.recording.route import PATH as TIMELINE_PATH
+from chiasm_sidecar.recording.route import TimelineRoute
 from chiasm_sidecar.tenants.gate import Gate
 from chiasm_sidecar.traffic.counting import CLIENT_CLOSED
 from chiasm_sidecar.traffic.division import Division
@@ -51,17 +52,9 @@ class _ChatResponse(Response):
         await self.endpoint(scope, receive, send)
 
 
-def create_app(
-    config: SidecarConfig,
-    worker: WorkerClient,
-    readiness: Readiness,
-    metrics: Metrics,
-    gate: Gate,
-    division: Division,
-) -> FastAPI:
+def create_app(readiness: Readiness, gate: Gate, chat_endpoint: ChatEndpoint) -> FastAPI:
     """The API that clients of the model use."""
     app = _bare("Chiasm")
-    chat_endpoint = ChatEndpoint(config, worker, readiness, metrics, gate, division)
     created = int(time.time())
 
     @app.post("/v1/chat/completions", openapi_extra=_REQUEST_SCHEMA)
@@ -127,8 +120,9 @@ def create_metrics_app(
     division: Division,
     desk: Desk,
     held: Callable[[], HeldNamespaces],
+    timeline: TimelineRoute,
 ) -> FastAPI:
-    """What Prometheus, the operator, other sidecars and `chiasm namespaces` read."""
+    """What Prometheus, the operator, other sidecars and people with `chiasm` read."""
     app = _bare("Chiasm metrics")
     bodies = Bodies(MAX_MESSAGE_BYTES)
 
@@ -155,6 +149,11 @@ def create_metrics_app(
         """Look at all sources of the configuration now; what they are after that look."""
         report = await desk.reload()
         return Response(report.model_dump_json(), media_type="application/json")
+
+    @_get(app, TIMELINE_PATH)
+    async def recording(request: Request) -> Response:
+        """What the pod did when, for `chiasm trace`."""
+        return await timeline.answer(request.query_params)
 
     @app.post(PATH)
     async def pins(request: Request) -> Response:

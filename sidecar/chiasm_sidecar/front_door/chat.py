@@ -9,38 +9,33 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import time
-import traceback
-import uuid
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from chiasm_contract.config import MediaKind, SidecarConfig
+from chiasm_contract import trace_context
+from chiasm_contract.config import SidecarConfig
 from chiasm_contract.errors import ChiasmError, InvalidRequest, Unavailable
-from chiasm_contract.messages import (
-    MEDIA_NAMES,
-    FinishEvent,
-    GenerateHead,
-    IdentityReport,
-    MediaFiles,
-    TokenEvent,
-)
+from chiasm_contract.logs import bind, error_fields
+from chiasm_contract.messages import FinishEvent, GenerateHead, IdentityReport, TokenEvent
 from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 
 from chiasm_sidecar.front_door.answers import AnswerHead, EventStream, complete
 from chiasm_sidecar.front_door.bodies import Bodies, HeldBody
 from chiasm_sidecar.front_door.client_waits import ClientGone, Waiting, client_waits
-from chiasm_sidecar.front_door.exchange import REQUEST_ID_HEADER, Exchange
+from chiasm_sidecar.front_door.exchange import Exchange
 from chiasm_sidecar.front_door.intake import Prepared, prepare
-from chiasm_sidecar.front_door.media import MediaFile
+from chiasm_sidecar.front_door.named_files import media_files, named, places
 from chiasm_sidecar.front_door.relay import relay
+from chiasm_sidecar.front_door.request_headers import handed_on, request_id, within
+from chiasm_sidecar.front_door.traced import tell_asked, tell_ended
 from chiasm_sidecar.metrics import Metrics
 from chiasm_sidecar.readiness import Readiness
+from chiasm_sidecar.recording.timeline import Timeline
 from chiasm_sidecar.tenants.gate import Gate
+from chiasm_sidecar.tracing.tracing import Tracing
 from chiasm_sidecar.traffic.counting import CLIENT_CLOSED
 from chiasm_sidecar.traffic.division import Division, Given
 from chiasm_sidecar.traffic.handover import NotAnswered
@@ -55,7 +50,6 @@ access = logging.getLogger("chiasm.sidecar.access")
 MAX_BODY_SECONDS = 60.0
 # Parsing more than this takes longer than a hop to a thread costs.
 _INLINE_BODY_BYTES = 256 * 1024
-_REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
 
 Batches = AsyncIterator[list[TokenEvent | FinishEvent]]
 
@@ -78,7 +72,7 @@ class _Pending:
 class ChatEndpoint:
     """`POST /v1/chat/completions`, streamed or not."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - one for each part that it joins
         self,
         config: SidecarConfig,
         worker: WorkerClient,
@@ -86,6 +80,8 @@ class ChatEndpoint:
         metrics: Metrics,
         gate: Gate,
         division: Division,
+        timeline: Timeline,
+        tracing: Tracing | None = None,
     ) -> None:
         self._config = config
         self._worker = worker
@@ -93,22 +89,26 @@ class ChatEndpoint:
         self._metrics = metrics
         self._gate = gate
         self._division = division
+        self._timeline = timeline
+        self._tracing = tracing
         self._bodies = Bodies(config.max_body_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        exchange = Exchange(receive, send)
+        exchange = Exchange(receive, send, timeline=self._timeline)
+        headers = Headers(scope=scope)
         held = self._bodies.begin()
         self._metrics.in_progress.inc()
         try:
-            await self._answer(exchange, Headers(scope=scope), held)
+            self._begin_trace(exchange, headers)
+            await self._answer(exchange, headers, held)
         except ClientGone:
             exchange.status = CLIENT_CLOSED
             self._metrics.count("vllm:request_success_total", finished_reason="abort")
         except ChiasmError as error:
             await self._refuse(exchange, error)
         except Exception as error:
-            _log_bug(exchange, error)
+            _log_bug(error)
             await self._refuse(
                 exchange, ChiasmError("The server failed on this request; this is a bug.")
             )
@@ -116,25 +116,54 @@ class ChatEndpoint:
             held.release()
             self._metrics.in_progress.dec()
             self._record(exchange)
+            self._end_trace(exchange)
+
+    def _begin_trace(self, exchange: Exchange, headers: Headers) -> None:
+        """Without a collector nothing is recorded, by nobody: the worker only learns the id."""
+        if self._tracing is not None:
+            exchange.trace = self._tracing.begin(headers, exchange.started)
+        elif (caller := trace_context.parse(headers)) is not None:
+            exchange.caller_trace = caller._replace(flags=0)
+        context = exchange.context
+        bind(answer_id=exchange.answer_id, trace_id=context and context.trace_id)
+
+    def _end_trace(self, exchange: Exchange) -> None:
+        if self._tracing is None or exchange.trace is None:
+            return
+        tell_ended(exchange, self._config, self._division.own_role or "")
+        if exchange.trace.worker is not None:
+            self._tracing.collect(exchange.answer_id, exchange.trace.worker)
 
     async def _answer(self, exchange: Exchange, headers: Headers, held: HeldBody) -> None:
-        exchange.request_id = _request_id(headers)
-        exchange.caller = self._gate.caller(headers)
-        exchange.is_handed_over = self._division.is_handed_over(headers)
-        if exchange.is_handed_over or self._division.needs_worker:
-            self._readiness.require()
+        try:
+            self._admit(exchange, headers)
+        finally:
+            exchange.note_admission()
+        began = exchange.notes.now()
         body = await self._read(exchange, headers, held)
         exchange.started = time.perf_counter()
+        exchange.notes.since(began, "body", bytes=len(body))
         async with client_waits(exchange.receive) as waiting:
             prepared = await self._prepare(body)
             del body
+            exchange.notes.since(exchange.started, "parse", modality=prepared.modality)
             exchange.modality = prepared.modality
             exchange.user = prepared.user
+            tell_asked(exchange, prepared)
             try:
                 async with asyncio.timeout(self._config.request_timeout_seconds):
                     await self._divide(exchange, headers, prepared, held, waiting)
             except TimeoutError as error:
                 raise self._too_slow(exchange) from error
+
+    def _admit(self, exchange: Exchange, headers: Headers) -> None:
+        """Who asks, and whether this pod can answer."""
+        exchange.request_id = request_id(headers)
+        bind(request_id=exchange.request_id)
+        exchange.caller = self._gate.caller(headers)
+        exchange.is_handed_over = self._division.is_handed_over(headers)
+        if exchange.is_handed_over or self._division.needs_worker:
+            self._readiness.require()
 
     def _too_slow(self, exchange: Exchange) -> Unavailable:
         words = (
@@ -177,9 +206,9 @@ class ChatEndpoint:
             prepared.body = b""
             await self._generate(exchange, prepared, held, waiting)
             return
-        pending = _Pending(
-            prepared, held, waiting, {**headers, "x-request-id": exchange.request_id}
-        )
+        trace = None if exchange.trace is None else exchange.trace.context
+        told = handed_on(headers, exchange.request_id, trace)
+        pending = _Pending(prepared, held, waiting, told)
         started, doubted = exchange.started, None
         for place in route.places:
             given = self._division.begin(route, place, prepared.modality, started, doubted)
@@ -217,10 +246,13 @@ class ChatEndpoint:
             prepared.body = b""
             await self._generate(exchange, prepared, pending.held, pending.waiting)
             return
-        asking = self._division.handover.ask(place, prepared.body, headers, given.taken)
-        async with asking as response:
-            reader = StreamReader(given.observed, given.keeps_text)
-            await relay(exchange, response, pending.waiting, reader, pending.let_go)
+        with exchange.attempt(place.revision) as context:
+            if context is not None and exchange.trace is not None:
+                headers = {**headers, **within(context)}
+            asking = self._division.handover.ask(place, prepared.body, headers, given.taken)
+            async with asking as response:
+                reader = StreamReader(given.observed, given.keeps_text)
+                await relay(exchange, response, pending.waiting, reader, pending.let_go)
 
     async def _generate(
         self, exchange: Exchange, prepared: Prepared, held: HeldBody, waiting: Waiting
@@ -251,9 +283,10 @@ class ChatEndpoint:
             priority=prepared.priority,
             scope_fp=exchange.caller.scope_fp,
         )
-        files = _files(prepared.media)
-        with _named(_places(prepared.media)):
-            async with self._worker.generate(head, files, identity) as batches:
+        files = media_files(prepared.media)
+        with named(places(prepared.media)), exchange.attempt("worker") as context:
+            told = exchange.told(context)
+            async with self._worker.generate(head, files, identity, told) as batches:
                 del files
                 self._metrics.admitted(prepared.media)
                 prepared.media.clear()
@@ -340,59 +373,6 @@ class ChatEndpoint:
             access.info("chat", extra={"fields": fields})
 
 
-def _of_kind(media: list[MediaFile], kind: MediaKind) -> list[MediaFile]:
-    return [file for file in media if file.kind == kind]
-
-
-def _files(media: list[MediaFile]) -> MediaFiles:
-    return MediaFiles(
-        **{f"{kind}s": tuple(file.data for file in _of_kind(media, kind)) for kind in MEDIA_NAMES}
-    )
-
-
-def _places(media: list[MediaFile]) -> dict[str, str]:
-    """The worker counts files (`images[0]`); a client knows them by their place in the body."""
-    places = {
-        f"{kind}s[{index}]": file.param
-        for kind in MEDIA_NAMES
-        for index, file in enumerate(_of_kind(media, kind))
-    }
-    for index, file in enumerate(_of_kind(media, "image")):
-        places[f"images[{index}].detail"] = f"{file.param.removesuffix('.url')}.detail"
-    return places
-
-
-@contextmanager
-def _named(places: dict[str, str]) -> Iterator[None]:
-    """Faults of files name the client's place. Knows no file: those must be gone by then."""
-    try:
-        yield
-    except ChiasmError as error:
-        error.param = places.get(error.param or "", error.param)
-        raise
-
-
-def _log_bug(exchange: Exchange, error: Exception) -> None:
+def _log_bug(error: Exception) -> None:
     """Where it happened, without its message: that may quote what somebody asked."""
-    fields = {
-        "request_id": exchange.request_id,
-        "error": type(error).__name__,
-        "traceback": traceback.format_tb(error.__traceback__),
-    }
-    log.error("request failed", extra={"fields": fields})
-
-
-def _request_id(headers: Headers) -> str:
-    """The caller's X-Request-Id, or a new one.
-
-    Raises: InvalidRequest when the caller's cannot be echoed and logged safely.
-    """
-    given = headers.get(REQUEST_ID_HEADER.decode())
-    if given is None:
-        return uuid.uuid4().hex
-    if not _REQUEST_ID.fullmatch(given):
-        raise InvalidRequest(
-            "The header X-Request-Id takes 1 to 128 letters, digits or ._:/+=@- .",
-            param="X-Request-Id",
-        )
-    return given
+    log.error("request failed", extra={"fields": error_fields(error)})

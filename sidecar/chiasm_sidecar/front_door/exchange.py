@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import time
 import uuid
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import InitVar, dataclass, field
 from http import HTTPStatus
 
 from chiasm_contract.configuration import Configuration
 from chiasm_contract.errors import ChiasmError
 from chiasm_contract.messages import FinishEvent, TokenEvent, Usage
 from chiasm_contract.names import CONVERSATION_HEADER
+from chiasm_contract.trace_context import TRACEPARENT, TRACERESPONSE, TraceContext
 from starlette.types import Receive, Send
 
 from chiasm_sidecar.front_door import faults
 from chiasm_sidecar.front_door.answers import fault_event
+from chiasm_sidecar.recording.timeline import Notes, Timeline
 from chiasm_sidecar.tenants.gate import ANONYMOUS, Caller
+from chiasm_sidecar.tracing.tracer import RequestTrace
 from chiasm_sidecar.traffic.counting import Timing
 from chiasm_sidecar.traffic.division import Given
 from chiasm_sidecar.traffic.observer import measures
@@ -23,6 +28,7 @@ from chiasm_sidecar.traffic.observer import measures
 REQUEST_ID_HEADER = b"x-request-id"
 
 _CONVERSATION_HEADER = CONVERSATION_HEADER.encode()
+_TRACERESPONSE = TRACERESPONSE.encode()
 _JSON = (b"content-type", b"application/json")
 _STREAM_HEADERS = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -43,7 +49,6 @@ class Exchange:
     status: int = int(HTTPStatus.OK)
     modality: str = "unknown"
     user: str | None = None
-    trace_id: str | None = None  # of a trace that is kept
     caller: Caller = ANONYMOUS
     finish: FinishEvent | None = None  # of the choice that ended last
     usage: Usage | None = None
@@ -52,6 +57,51 @@ class Exchange:
     last_text: float = 0.0
     is_handed_over: bool = False  # another sidecar asks, for its client
     given: Given | None = None
+    timeline: InitVar[Timeline | None] = None
+    notes: Notes = field(init=False)
+    finish_reasons: list[str] = field(default_factory=list)
+    trace: RequestTrace | None = None
+    # The caller's, where no spans are made: for the log.
+    caller_trace: TraceContext | None = None
+
+    def __post_init__(self, timeline: Timeline | None) -> None:
+        self.notes = Notes(self.answer_id, timeline or Timeline())
+
+    @property
+    def context(self) -> TraceContext | None:
+        """Of which trace the request is; none of it is recorded here unless it says so."""
+        return self.caller_trace if self.trace is None else self.trace.context
+
+    @property
+    def trace_id(self) -> str | None:
+        """By which a person finds what is recorded of the request; None: nothing is."""
+        return self.trace.context.trace_id if self.trace and self.trace.sampled else None
+
+    def told(self, context: TraceContext | None) -> dict[str, str]:
+        """By which names the worker knows the request in its log."""
+        named = {REQUEST_ID_HEADER.decode(): self.request_id}
+        return named if context is None else {**named, TRACEPARENT: context.header}
+
+    def note_admission(self) -> None:
+        """Who asks is known, or why nobody may."""
+        named = {"request_id": self.request_id, "trace_id": self.trace_id or ""}
+        self.notes.since(self.started, "admission", **named)
+
+    @contextmanager
+    def attempt(self, where: str) -> Iterator[TraceContext | None]:
+        """Somebody is asked to answer: the worker, or another revision. Notes how long it takes;
+        yields of which span what he does is a part."""
+        started, fault = self.notes.now(), ""
+        asking = None if self.trace is None else self.trace.ask(where, started)
+        try:
+            yield self.context if asking is None else asking.context
+        except BaseException as error:
+            fault = type(error).__name__
+            raise
+        finally:
+            ended = self.notes.since(started, "answer", where=where, fault=fault)
+            if asking is not None:
+                asking.end(ended, fault)
 
     @property
     def is_complete(self) -> bool:
@@ -61,6 +111,7 @@ class Exchange:
     def note_finish(self, event: FinishEvent) -> None:
         """A choice has ended."""
         self.finish, self.usage = event, event.usage
+        self.finish_reasons.append(event.reason)
         if self.given is not None and self.given.keeps_text:
             self.given.observed.texts.setdefault(event.index, [])
         if self.given is not None and event.usage is not None:
@@ -101,6 +152,8 @@ class Exchange:
     async def send_events(self, data: bytes, more: bool) -> None:
         """Send a piece of the stream."""
         await self.send({"type": "http.response.body", "body": data, "more_body": more})
+        if not more:
+            self.notes.instant("last byte", status=self.status)
 
     async def send_json(self, status: int, data: bytes, *headers: tuple[bytes, bytes]) -> None:
         """Send the whole response."""
@@ -142,9 +195,12 @@ class Exchange:
     async def _start(self, status: int, *headers: tuple[bytes, bytes]) -> None:
         self.status = int(status)
         self.response_started = True
+        self.notes.instant("first byte", status=self.status)
         every = list(headers)
         if self.request_id:
             every.append((REQUEST_ID_HEADER, self.request_id.encode()))
         if self.given is not None and (conversation := self.given.conversation) is not None:
             every.append((_CONVERSATION_HEADER, conversation.encode()))
+        if self.trace is not None and self.trace.sampled:
+            every.append((_TRACERESPONSE, self.trace.context.header.encode()))
         await self.send({"type": "http.response.start", "status": self.status, "headers": every})

@@ -21,7 +21,7 @@ from chiasm_sidecar.kv.namespaces import Registry
 from chiasm_sidecar.kv.peers.tier import PeerTier
 from chiasm_sidecar.kv.retired_list import RetiredList
 from chiasm_sidecar.kv.service import BlockService
-from chiasm_sidecar.kv.session import Admitted
+from chiasm_sidecar.kv.session import Admitted, Tell
 from chiasm_sidecar.kv.store import BlockStore
 from chiasm_sidecar.kv.tiers.arena import ArenaTier, Region
 from chiasm_sidecar.kv.tiers.base import Tier, TierFailed
@@ -42,11 +42,16 @@ _MAX_PAUSE_SECONDS = 30.0
 
 @contextlib.asynccontextmanager
 async def block_service(
-    settings: BlockTiers, admitted: Admitted, metrics: Metrics, lacks: Lacks
+    settings: BlockTiers,
+    admitted: Admitted,
+    metrics: Metrics,
+    lacks: Lacks,
+    tell: Tell | None = None,
 ) -> AsyncIterator[BlockStore]:
     """Serve the socket while the block runs; leaving it closes every tier.
 
-    `lacks` is told why tiers are left out, all of them whenever that changes.
+    `lacks` is told why tiers are left out, all of them whenever that changes; `tell` of each read
+    for a request whose trace is sampled.
 
     Raises: OSError when the socket cannot be made.
     """
@@ -66,7 +71,7 @@ async def block_service(
     tasks.append(asyncio.create_task(_open_and_sweep(levels, store, sweeper, lacks)))
     tasks.append(asyncio.create_task(retired.watch()))
     try:
-        async with BlockService(settings, store, admitted, meters).listening():
+        async with BlockService(settings, store, admitted, meters, tell).listening():
             yield store
     finally:
         await end(tasks)

@@ -21,7 +21,7 @@ from pydantic import ValidationError
 
 from chiasm_sidecar.kv.meters import Meters
 from chiasm_sidecar.kv.namespaces import Release
-from chiasm_sidecar.kv.session import Admitted, Refusal, Session, SessionEnded, refusal
+from chiasm_sidecar.kv.session import Admitted, Refusal, Session, SessionEnded, Tell, refusal
 from chiasm_sidecar.kv.staging import Staging, remove_leftovers
 from chiasm_sidecar.kv.store import BlockStore
 
@@ -36,12 +36,18 @@ class BlockService:
     """Listens on the socket and serves what `admitted` says is this pod's worker."""
 
     def __init__(
-        self, settings: BlockTiers, store: BlockStore, admitted: Admitted, meters: Meters
+        self,
+        settings: BlockTiers,
+        store: BlockStore,
+        admitted: Admitted,
+        meters: Meters,
+        tell: Tell | None = None,
     ) -> None:
         self._settings = settings
         self._store = store
         self._admitted = admitted
         self._meters = meters
+        self._tell = tell
         self._connections: set[asyncio.Task[None]] = set()
         self._served: StreamWriter | None = None
         self._latest: tuple[str, int] = ("", 0)
@@ -141,6 +147,7 @@ class BlockService:
             release=release,
             engine_gen=hello.engine_gen,
             timeout_seconds=settings.fetch_timeout_seconds,
+            tell=self._tell,
         )
 
     async def _answer_all(

@@ -18,16 +18,20 @@ from chiasm_contract import block_wire as wire
 from chiasm_contract.block_guard import UNAVAILABLE, Outcome, Verdict
 from chiasm_contract.block_record import record_bytes
 from chiasm_contract.messages import IdentityReport
+from chiasm_contract.timeline import Detail, Span
+from chiasm_contract.trace_context import TraceContext
 
 from chiasm_sidecar.guard import judge
 from chiasm_sidecar.kv.fetching import Fetching
-from chiasm_sidecar.kv.meters import Meters
+from chiasm_sidecar.kv.meters import Meters, place_name
 from chiasm_sidecar.kv.namespaces import Namespace, Release
 from chiasm_sidecar.kv.staging import Staging
-from chiasm_sidecar.kv.store import BlockStore, Reading
+from chiasm_sidecar.kv.store import BlockStore, Look, Reading
 
 Admitted = Callable[[], IdentityReport | None]
 Send = Callable[[wire.Kind, bytes], None]
+# Whose request a tier was read for, and what came of it.
+Tell = Callable[[TraceContext, Span], None]
 RefusalReason = Literal[
     "not_admitted", "incarnation", "identity", "generation", "version", "staging"
 ]
@@ -36,6 +40,18 @@ _OUTDATED = Verdict(Outcome.REJECT, "generation")
 # Records of one STORE that are copied and judged before the event loop gets its turn.
 _STORE_BYTES = 8 * 2**20
 _MAX_NAMESPACES = 4096
+
+
+def _span(look: Look) -> Span:
+    """A look at a tier, for the trace of the request that it was for."""
+    place = place_name(look.place)
+    attributes: dict[str, Detail] = {
+        "tier": place,
+        "asked_blocks": look.num_keys,
+        "found_blocks": look.num_found or 0,
+    }
+    fault = "unavailable" if look.num_found is None else ""
+    return Span(f"tier {place}", look.start, look.end, -1, attributes, fault)
 
 
 class SessionEnded(Exception):
@@ -94,6 +110,7 @@ class Session:
     release: Release
     engine_gen: int
     timeout_seconds: float
+    tell: Tell | None = None
     _namespaces: dict[bytes, Namespace] = field(default_factory=dict)
 
     async def fetch(self, body: memoryview, send: Send) -> None:
@@ -116,6 +133,11 @@ class Session:
 
         fetching = Fetching(read, self.staging)
         send(wire.Kind.FOUND, wire.encode_found(await fetching.groups(fetch.groups)))
+        trace = TraceContext.from_bytes(fetch.trace)
+        if self.tell is not None and trace is not None:
+            for _, reading in fetching.readings:
+                for look in reading.looks:
+                    self.tell(trace, _span(look))
         for keys, reading in fetching.readings:
             await self.store.learn(namespace, keys, reading)
 

@@ -12,7 +12,8 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import xxhash
 from chiasm_contract.block_batch import judge_records
@@ -38,18 +39,30 @@ BUSY = Verdict(Outcome.MISS, "busy")
 _NO_KEY = bytes(32)
 
 
+class Look(NamedTuple):
+    """One tier was asked for some keys; `num_found` is None when it could not be, or was late."""
+
+    place: Place
+    start: float
+    end: float
+    num_keys: int
+    num_found: int | None
+
+
 @dataclass(slots=True)
 class Reading:
     """What was found under some keys; a record is there exactly where the verdict is use.
 
     Attributes:
         began: the latest removal when the read began (removal.py).
+        looks: which tiers were asked, in order.
     """
 
     verdicts: list[Verdict]
     records: list[bytes | None]
     places: list[Place]
     began: int
+    looks: list[Look] = field(default_factory=list)
 
 
 class BlockStore:
@@ -105,7 +118,11 @@ class BlockStore:
             if not missing:
                 break
             wanted = keys if len(missing) == count else [keys[i] for i in missing]
+            asked = time.perf_counter()
             records = await level.get_many(namespace, wanted, deadline, fair_seconds)
+            num_found = None if records is None else sum(map(bool, records))
+            look = Look(level.tier.place, asked, time.perf_counter(), len(wanted), num_found)
+            reading.looks.append(look)
             if records is None:
                 some_not_asked = True
             else:

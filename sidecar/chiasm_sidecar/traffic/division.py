@@ -118,6 +118,16 @@ class Division:
         return self.router.plan
 
     @property
+    def own_role(self) -> Role | None:
+        """What this pod's revision is in the plan; None for one that is neither, or no plan."""
+        plan = self.plan
+        if plan is None:
+            return None
+        if self._own == plan.stable.revision:
+            return "stable"
+        return "canary" if plan.canary and self._own == plan.canary.revision else None
+
+    @property
     def needs_worker(self) -> bool:
         """Whether every request is answered by this pod's own worker."""
         return self.plan is None or (

@@ -76,6 +76,8 @@ WORDS = {
     "spec.tiers.valkey.maxBytes": "41Gi",
     "spec.config.environment": "staging",
     "spec.tiers.retiredNamespaces.0": "fedcba9876543210",
+    "spec.observability.tracing.endpoint": "https://elsewhere:4317",
+    "spec.observability.tracing.sampleRatio": 0.3,
 }
 
 

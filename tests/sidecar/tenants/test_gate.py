@@ -9,8 +9,8 @@ from typing import Any
 import openai
 import pytest
 from chiasm_contract.fingerprint import SHARED_SCOPE_FP
+from chiasm_contract.logs import JsonFormatter
 from chiasm_contract.tenants import TenantKeys
-from chiasm_sidecar.logs import JsonFormatter
 from chiasm_sidecar.metrics import Metrics
 from chiasm_sidecar.tenants.gate import Caller, Gate
 from chiasm_sidecar.tenants.keys import key_ring

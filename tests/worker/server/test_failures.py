@@ -133,7 +133,7 @@ async def test_a_request_that_cannot_be_queued_ends_alone(
     monkeypatch.setattr("chiasm_worker.engine.live.Answer", broken)
     (failure,) = events(await worker.generate("hello"))
     assert "failed on this request" in failure.error.message
-    assert "Request same for all.0 cannot be queued" in caplog.text
+    assert "Request same for all#0 cannot be queued" in caplog.text
     monkeypatch.undo()
     assert (await worker.generate("hello")).status_code == 200
 

@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import torch
+from chiasm_contract.logs import error_fields
+from chiasm_contract.timeline import Encode
 
 from chiasm_worker.engine.arena import Arena
 from chiasm_worker.kvcache.rebuild_cost import RebuildCosts
@@ -59,6 +61,8 @@ class Encoding:
         self.use(model)
         self._arena = arena
         self._costs = costs
+        # Of the last run.
+        self.calls: list[Encode] = []
         self.num_items = 0
         self.num_batches = 0
         self.num_rows = 0
@@ -75,6 +79,7 @@ class Encoding:
 
         Raises: EncodingError naming one that the encoder fails on; any of them may be unwritten.
         """
+        self.calls = []
         batches: dict[object, list[tuple[EncodeJob, Tensors]]] = {}
         for job in jobs:
             try:
@@ -93,7 +98,11 @@ class Encoding:
         except Exception as error:
             if len(batch) == 1:
                 raise EncodingError(batch[0]) from error
-            logger.warning("%d media items are encoded one by one: %r", len(batch), error)
+            fields = {
+                "choice_ids": [job.request.request_id for job in batch],
+                **error_fields(error),
+            }
+            logger.warning("Media items are encoded one by one", extra={"fields": fields})
             for job, each in zip(batch, inputs, strict=True):
                 self._run_or_name([job], [each])
 
@@ -108,9 +117,13 @@ class Encoding:
                     f"{item.num_tokens} tokens; bug."
                 )
             self._arena.write_media(job.handle.block_ids, features)
-        seconds = self._now() - started
+        ended = self._now()
+        seconds = ended - started
         num_tokens = sum(job.handle.item.num_encoder_tokens for job in batch)
-        self._costs.observe_encode(batch[0].handle.item.modality, num_tokens, seconds)
+        modality = batch[0].handle.item.modality
+        self._costs.observe_encode(modality, num_tokens, seconds)
+        choice_ids = tuple(job.request.request_id for job in batch)
+        self.calls.append(Encode(choice_ids, modality, started, ended, num_tokens))
         self.num_items += len(batch)
         self.num_batches += 1
         self.num_rows += encoded.num_rows

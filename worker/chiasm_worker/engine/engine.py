@@ -14,15 +14,18 @@ import weakref
 from collections.abc import Sequence
 
 from chiasm_contract.config import EngineLimits
-from chiasm_contract.errors import InvalidRequest, InvariantError, RequestTooLarge
+from chiasm_contract.errors import InvariantError
 from chiasm_contract.fingerprint import SHARED_SCOPE_FP
+from chiasm_contract.timeline import ENGINE, Event
 
 from chiasm_worker.attention.reference import ReferenceAttention
 from chiasm_worker.engine.arena import Arena
 from chiasm_worker.engine.choices import HeldChoices
 from chiasm_worker.engine.encoding import EncoderInputs, EncodingError
 from chiasm_worker.engine.epoch import Epoch, check_exchangeable
+from chiasm_worker.engine.fitting import check_length, too_large
 from chiasm_worker.engine.live import Live
+from chiasm_worker.engine.noting import PhaseTimes, ended, queued, step_of
 from chiasm_worker.engine.progress import EngineTotals, Progress, RequestUsage
 from chiasm_worker.engine.runner import Runner
 from chiasm_worker.engine.sampler import SampledToken
@@ -30,7 +33,7 @@ from chiasm_worker.kvcache.block_pool import BlockPool
 from chiasm_worker.kvcache.block_table import BlockTable
 from chiasm_worker.kvcache.media_cache import MediaCache
 from chiasm_worker.kvcache.prefix_cache import CacheScope, ContentChain, cross_root
-from chiasm_worker.kvcache.spec import KVCacheSpec
+from chiasm_worker.kvcache.spec import KVCacheSpec, check_limits
 from chiasm_worker.models.base import LoadedModel
 from chiasm_worker.request import FinishReason, Prompt, Request, SamplingParams
 from chiasm_worker.sched.batch import ScheduledBatch
@@ -40,6 +43,7 @@ from chiasm_worker.tiers.exchange import TierExchange
 from chiasm_worker.tiers.link import Fetched, Namespace, Offer, TierLink
 from chiasm_worker.tiers.wanted import Wanted
 from chiasm_worker.tiers.worth import OfferPolicy
+from chiasm_worker.timeline.ring import Timeline
 
 logger = logging.getLogger(__name__)
 
@@ -88,6 +92,7 @@ class Engine:
             self.media_cache,
         )
         self.totals = EngineTotals()
+        self.timeline = Timeline()
         self.tier_link = TierLink()
         self._offer_policy = offers
         self._offers: list[Offer] = []
@@ -128,8 +133,10 @@ class Engine:
 
         Raises: ValueError when the pool is not one for that model.
         """
+        started = self.timeline.clock()
         self.check_swap(model)
         self.epoch = self._begin(self.tier_link.engine_gen, model, root, namespace)
+        self.timeline.add(Event(ENGINE, "swap", started, self.timeline.clock()))
         return self.epoch
 
     def _begin(
@@ -190,16 +197,7 @@ class Engine:
         Raises: InvalidRequest when it is longer than the model allows, RequestTooLarge when its
         blocks would not fit even alone.
         """
-        num_prompt, num_tokens = len(prompt.token_ids), len(prompt.token_ids) + params.max_tokens
-        if num_tokens > self.limits.max_model_len:
-            raise InvalidRequest(
-                f"The prompt has {num_prompt} tokens (of them "
-                f"{prompt.num_media_tokens.total()} for media) and max_tokens is "
-                f"{params.max_tokens}; together at most "
-                f"{self.limits.max_model_len} are allowed. Shorten the one or lower the other.",
-                param="messages" if num_prompt >= self.limits.max_model_len else "max_tokens",
-                code="context_length_exceeded",
-            )
+        check_length(prompt, params, self.limits.max_model_len)
         scope = scope or self.epoch.scope(SHARED_SCOPE_FP)
         request = Request(
             request_id=request_id,
@@ -212,14 +210,7 @@ class Engine:
             choice=choice,
         )
         if not self.scheduler.fits(request):
-            at_once = prompt.bidirectional or prompt.cross
-            raise RequestTooLarge(
-                f"The request needs more cache blocks than the {self.pool.num_blocks} of this "
-                "worker"
-                + (f"; its {len(prompt.media)} media items are read at once" if at_once else "")
-                + ". Send fewer or smaller pictures, or lower max_tokens.",
-                param="messages",
-            )
+            raise too_large(prompt, self.pool.num_blocks)
         return request
 
     def add(
@@ -236,6 +227,7 @@ class Engine:
         # From here on nothing can fail: a request is known everywhere or nowhere.
         self._live.update(live)
         self._held.hold(request, others)
+        self.timeline.instant(request.request_id, "queued", queued(request, len(choices)))
         self.scheduler.add(request)
 
     def wanted(self, request: Request) -> Wanted | None:
@@ -275,7 +267,7 @@ class Engine:
         self.runner.use(epoch.model)
         sampling = [chunk.request.request_id for chunk in batch.chunks if chunk.samples]
         encoding = [job.request.request_id for job in batch.encodes]
-        before_model, encoder_seconds = time.perf_counter(), self.runner.encoding.seconds
+        scheduled, encoder_seconds = time.perf_counter(), self.runner.encoding.seconds
         try:
             sampled = self.runner.run(
                 batch,
@@ -283,9 +275,10 @@ class Engine:
                 {request_id: self._live[request_id].inputs for request_id in encoding},
             )
         except Exception as error:
-            logger.exception("A step with %d requests failed", len(batch.chunks))
+            who = [self._live[chunk.request.request_id].known_as for chunk in batch.chunks]
+            logger.exception("A step failed", extra={"fields": {"requests": who}})
             return self._fail(batch, error)
-        seconds = time.perf_counter() - before_model
+        seconds = time.perf_counter() - scheduled
         self.totals.model_seconds += seconds
         self._learn_prefill(batch, seconds - (self.runner.encoding.seconds - encoder_seconds))
         self.totals.steps += 1
@@ -302,6 +295,10 @@ class Engine:
             for request_id, token in sampled.items()
         ]
         self.runner.use(self.model)  # Or it would keep a model that nobody needs any more.
+        sampled_at, ended_at = scheduled + seconds, time.perf_counter()
+        times = PhaseTimes(started, scheduled, *self.runner.times, sampled_at, ended_at)
+        books = (self.runner.encoding, self.scheduler, self.pool)
+        self.timeline.step(step_of(self.totals.steps, batch, times, *books))
         self.totals.step_seconds += time.perf_counter() - started
         return progress
 
@@ -317,7 +314,7 @@ class Engine:
         except InvariantError:
             raise
         except Exception:
-            logger.exception("The answer of request %s cannot go on", live.request.request_id)
+            logger.exception("An answer cannot go on", extra={"fields": live.known_as})
             return self._end_failed(live.request)
 
     def _advance(self, live: Live, token: SampledToken) -> Progress:
@@ -355,6 +352,7 @@ class Engine:
             successor = self._held.succeed(request)
             if successor is not None:
                 self.scheduler.add(successor, beside=request)
+        self.timeline.instant(request.request_id, "end", ended(request, reason))
         epoch = self._live.pop(request.request_id).epoch
         if epoch.tiers is not None:
             epoch.tiers.end(request)
@@ -372,6 +370,7 @@ class Engine:
         return [self._end_failed(request) for request in dict.fromkeys(blamed)]
 
     def _end_failed(self, request: Request) -> Progress:
+        self.timeline.instant(request.request_id, "failed")
         self._end(request, FinishReason.ABORT)
         self.totals.failed += 1
         return Progress(request.request_id, None, "", failed=True)
@@ -387,12 +386,3 @@ def cache_spec(model: LoadedModel, limits: EngineLimits) -> KVCacheSpec:
         block_size=limits.block_size,
         dtype_bytes=model.dtype.itemsize,
     )
-
-
-def check_limits(limits: EngineLimits, spec: KVCacheSpec, num_blocks: int) -> None:
-    """Raise ValueError if the budgets promise what the pool cannot hold."""
-    if limits.max_model_len > num_blocks * spec.block_size:
-        raise ValueError(
-            f"kv_cache_bytes {limits.kv_cache_bytes} holds {num_blocks * spec.block_size} tokens, "
-            f"less than max_model_len {limits.max_model_len}. Raise the one or lower the other."
-        )

@@ -6,7 +6,9 @@ Must not know: the scheduler, HTTP.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from chiasm_contract import logs
 
 from chiasm_worker.engine.answer import Answer, end_token_ids
 from chiasm_worker.engine.encoding import EncoderInputs
@@ -17,13 +19,14 @@ from chiasm_worker.request import Request
 
 @dataclass(slots=True)
 class Live:
-    """A choice that has not ended."""
+    """A choice that has not ended; `known_as` is how the log names its request."""
 
     request: Request
     epoch: Epoch
     inputs: Sequence[EncoderInputs]
     answer: Answer
     sampler: RowSampler
+    known_as: logs.Fields = field(default_factory=logs.bound)
 
     @classmethod
     def of(cls, request: Request, epoch: Epoch, inputs: Sequence[EncoderInputs]) -> Live:

@@ -5,6 +5,7 @@ Must not know: how work is chosen, when requests end, text.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from weakref import WeakKeyDictionary
 
@@ -35,6 +36,8 @@ class Runner:
         self.encoding = Encoding(model, arena, costs)
         self._arena = arena
         self._attention = attention
+        # Of the last batch: when the encoder was done, and the decoder.
+        self.times = (0.0, 0.0)
         # What is left of pictures that are read in several chunks, as long as somebody holds them.
         self._compressed: WeakKeyDictionary[MediaHandle, dict[Compression, torch.Tensor]] = (
             WeakKeyDictionary()
@@ -61,6 +64,7 @@ class Runner:
             media: request id -> encoder inputs of its media spans, of those with an item to encode.
         """
         self.encoding.run(batch.encodes, media)
+        encoded = time.perf_counter()
         device = self._model.device
         token_ids = [t for c in batch.chunks for t in c.request.token_ids[c.start : c.end]]
         positions = np.concatenate([_positions(chunk) for chunk in batch.chunks], axis=1)
@@ -71,6 +75,7 @@ class Runner:
             step,
             self._media_rows(batch.chunks),
         )
+        self.times = (encoded, time.perf_counter())
         return self._sample(batch.chunks, hidden, samplers)
 
     def _sample(

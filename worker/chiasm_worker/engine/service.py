@@ -9,6 +9,7 @@ Must not know: HTTP.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import functools
 import itertools
 import logging
@@ -23,11 +24,13 @@ from typing import Any, TypeVar, cast
 import torch
 from chiasm_contract.errors import InvalidRequest, InvariantError, Overloaded, Unavailable
 from chiasm_contract.fingerprint import SHARED_SCOPE_FP
+from chiasm_contract.timeline import choice_id, request_of
 
 from chiasm_worker.engine.encoding import EncoderInputs
 from chiasm_worker.engine.engine import Engine
 from chiasm_worker.engine.epoch import Epoch
 from chiasm_worker.engine.media_room import MediaRoom
+from chiasm_worker.engine.noting import found_where
 from chiasm_worker.engine.progress import Progress
 from chiasm_worker.kvcache.prefix_cache import CacheScope
 from chiasm_worker.models.base import LoadedModel
@@ -216,11 +219,10 @@ class EngineService:
         """
         epoch = self.engine.epoch  # Held until the end: what begins with a model ends with it.
         scope = scope or epoch.scope(SHARED_SCOPE_FP)
-        # What the caller calls a request, for the log, made unique.
-        serial = next(self._ids)
+        serial = next(self._ids)  # What the caller calls a request may come twice.
         request, *others = (
             self.engine.make_request(
-                f"{name}.{serial}.{choice}" if choice else f"{name}.{serial}",
+                choice_id(name, serial, choice),
                 prompt,
                 params,
                 choice,
@@ -235,7 +237,8 @@ class EngineService:
         waiter: asyncio.Queue[Progress | None] = asyncio.Queue()
         running = {choice.request_id for choice in (request, *others)}
         self._waiters.update(dict.fromkeys(running, waiter))
-        self._commands.put(functools.partial(self._add, request, inputs, others, brought))
+        adding = functools.partial(self._add, request, inputs, others, brought)
+        self._commands.put(functools.partial(contextvars.copy_context().run, adding))
         failed = False
         try:
             while running and not failed:
@@ -269,8 +272,12 @@ class EngineService:
         if not wanted:
             return None
         limit_seconds = self._patience.seconds(wanted, self.engine.pool.costs)
-        fetch = wanted.fetch(exchange.namespace.engine_gen, request.scope.scope_fp)
+        timeline, name = self.engine.timeline, request_of(request.request_id)
+        readers = (exchange.namespace.engine_gen, request.scope.scope_fp)
+        fetch = wanted.fetch(*readers, timeline.trace_of(name))
+        started = timeline.clock()
         fetched = await client.fetch(fetch, limit_seconds)
+        timeline.notes(name).since(started, "fetch", **found_where(fetch, fetched))
         return None if fetched is None else _Brought(wanted, fetched)
 
     def _retry_after_seconds(self) -> int:
@@ -315,8 +322,10 @@ class EngineService:
 
     def _restore(self, request: Request, brought: _Brought) -> None:
         """Whatever fails here, the request computes."""
+        notes = self.engine.timeline.notes(request_of(request.request_id))
         try:
-            self.engine.restore(request, brought.wanted, brought.fetched)
+            with notes.phase("restore"):
+                self.engine.restore(request, brought.wanted, brought.fetched)
         except InvariantError:
             raise
         except Exception:

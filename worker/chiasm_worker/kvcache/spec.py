@@ -21,6 +21,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from chiasm_contract.block_record import align_up, record_bytes
+from chiasm_contract.config import EngineLimits
 
 
 @dataclass(frozen=True)
@@ -82,3 +83,12 @@ class KVCacheSpec:
     def blocks_for_bytes(self, num_bytes: int) -> int:
         """Blocks whose payloads hold so many bytes of encoder output."""
         return -(-num_bytes // self.payload_bytes)
+
+
+def check_limits(limits: EngineLimits, spec: KVCacheSpec, num_blocks: int) -> None:
+    """Raise ValueError if the budgets promise what the pool cannot hold."""
+    if limits.max_model_len > num_blocks * spec.block_size:
+        raise ValueError(
+            f"kv_cache_bytes {limits.kv_cache_bytes} holds {num_blocks * spec.block_size} tokens, "
+            f"less than max_model_len {limits.max_model_len}. Raise the one or lower the other."
+        )

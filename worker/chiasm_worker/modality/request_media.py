@@ -21,6 +21,7 @@ from chiasm_worker.modality.media import MediaItem, MediaProcessor, Processed
 from chiasm_worker.modality.shared_media import MediaInputs, MediaSource, SharedMedia
 from chiasm_worker.modality.video import decode_video
 from chiasm_worker.models.base import LoadedModel
+from chiasm_worker.timeline.notes import UNNOTED, Notes
 
 
 class MediaReader:
@@ -53,7 +54,11 @@ class MediaReader:
                 )
 
     def read(
-        self, placed: Sequence[MediaPart], files: MediaFiles, scope_fp: str = SHARED_SCOPE_FP
+        self,
+        placed: Sequence[MediaPart],
+        files: MediaFiles,
+        scope_fp: str = SHARED_SCOPE_FP,
+        notes: Notes = UNNOTED,
     ) -> tuple[list[MediaItem], list[MediaInputs]]:
         """The items in the order in which the conversation shows them, each at its own detail,
         and what the encoder takes of each.
@@ -62,6 +67,7 @@ class MediaReader:
             placed: the media parts of the conversation.
             files: what they refer to.
             scope_fp: whose requests may share what is processed here.
+            notes: where the time went.
 
         Raises: ClientFault when a file cannot be decoded or exceeds a limit, or when the model
         cannot show a picture at its detail.
@@ -71,7 +77,7 @@ class MediaReader:
         for kind in MEDIA_NAMES:
             for index, data in enumerate(files.of(kind)):
                 source = self._source(kind, index, data, num_images, scope_fp)
-                inputs[kind, index] = self._shared.read(source)
+                inputs[kind, index] = self._shared.read(source, notes)
         read = [inputs[part.type, part.index] for part in placed]
         shown = zip(placed, read, strict=True)
         return [self._shown(part, each.item) for part, each in shown], read

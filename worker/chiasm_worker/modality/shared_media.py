@@ -19,6 +19,7 @@ from chiasm_contract.errors import InvariantError
 
 from chiasm_worker.modality.media import MediaItem, Processed, Tensors
 from chiasm_worker.modality.seen_files import FileKey, SeenFiles
+from chiasm_worker.timeline.notes import UNNOTED, Notes
 
 # Whose requests share it, the digest of what it shows, and in which of its family's ways it is
 # looked at.
@@ -110,23 +111,28 @@ class SharedMedia:
         )
         self._lock = threading.Lock()
 
-    def read(self, source: MediaSource) -> MediaInputs:
+    def read(self, source: MediaSource, notes: Notes = UNNOTED) -> MediaInputs:
         """The inputs of a file's item, made only where neither file nor item is known.
 
         Raises: ClientFault when the file is at fault.
         """
-        file = FileKey.of(source.scope_fp, source.kind, source.variant, source.data)
+        kind = source.kind
+        with notes.phase("hash", modality=kind):
+            file = FileKey.of(source.scope_fp, kind, source.variant, source.data)
         with self._lock:
             known = self._seen.find(file)
             if known is not None:
                 key = (source.scope_fp, known.identity.digest, source.variant)
+                notes.instant("seen", modality=kind)
                 return self._live.setdefault(key, FileInputs(key, known, source))
-        canonical = source.decode(source.data)
+        with notes.phase("decode", modality=kind):
+            canonical = source.decode(source.data)
         key = (source.scope_fp, canonical.digest, source.variant)
         with self._lock:
             inputs = self._live.get(key)
         if inputs is None:
-            made = ReadyInputs(key, *source.process(canonical))
+            with notes.phase("process", modality=kind):
+                made = ReadyInputs(key, *source.process(canonical))
             with self._lock:
                 inputs = self._live.setdefault(key, made)
         with self._lock:

@@ -46,8 +46,8 @@ class Wanted:
     def __bool__(self) -> bool:
         return bool(self.chain or self.entries)
 
-    def fetch(self, engine_gen: int, scope_fp: str) -> Fetch:
-        """The question; the chain is its first group, be it empty."""
+    def fetch(self, engine_gen: int, scope_fp: str, trace: bytes = b"") -> Fetch:
+        """The question; the chain is its first group, be it empty. `trace`: as in Fetch."""
         chain = Group(GroupKind.CHAIN, tuple(content.key for content in self.chain))
         entries = (
             Group(
@@ -57,7 +57,7 @@ class Wanted:
             )
             for entry in self.entries
         )
-        return Fetch(engine_gen, bytes.fromhex(scope_fp), (chain, *entries))
+        return Fetch(engine_gen, bytes.fromhex(scope_fp), (chain, *entries), trace)
 
 
 @dataclass(frozen=True, slots=True)

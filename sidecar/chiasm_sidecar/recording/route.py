@@ -1,0 +1,75 @@
+"""GET /-/timeline: what both processes of the pod noted of a request, or of the last seconds.
+
+Names, counts and times only: what clients asked, showed or were told is in neither of them. One
+asker at a time, at most one a second.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from chiasm_contract.errors import NotFound, Unavailable
+from chiasm_contract.timeline import DEFAULT_LAST_SECONDS, MAX_LAST_SECONDS, Recording
+from starlette.responses import Response
+
+from chiasm_sidecar.recording.timeline import Timeline
+from chiasm_sidecar.turns import Turns
+from chiasm_sidecar.worker_client import WorkerClient
+
+PATH = "/-/timeline"
+
+
+class TimelineRoute:
+    """Asks both."""
+
+    def __init__(self, timeline: Timeline, worker: WorkerClient) -> None:
+        self._timeline = timeline
+        self._worker = worker
+        self._turns = Turns()
+
+    async def answer(self, query: Mapping[str, str]) -> Response:
+        """A PodRecording.
+
+        Raises: InvalidRequest for another question, NotFound for a request that nobody knows.
+        """
+        async with self._turns.turn():
+            name = query.get("request")
+            if name is not None:
+                return await self._of_request(name)
+            asked = query.get("last_seconds", str(DEFAULT_LAST_SECONDS))
+            theirs = await self._ask({"last_seconds": asked})
+            return _pod(self._timeline.last(_seconds(asked)), theirs)
+
+    async def _of_request(self, name: str) -> Response:
+        answer_id = self._timeline.find(name)
+        if answer_id is None:
+            raise NotFound(
+                "No request of that name is known here, or none any more; give an answer's id, its "
+                "X-Request-Id or its trace id, and ask the pod that answered soon after it.",
+                param="request",
+            )
+        theirs = await self._ask({"request": answer_id})
+        return _pod(self._timeline.of_request(answer_id), theirs)
+
+    async def _ask(self, query: Mapping[str, str]) -> bytes:
+        """The worker's Recording; null while it is away."""
+        try:
+            return await self._worker.timeline(query)
+        except Unavailable:
+            return b"null"
+
+
+def _seconds(asked: str) -> float:
+    """What the worker has found in order, unless it is away."""
+    try:
+        seconds = float(asked)
+    except ValueError:
+        return DEFAULT_LAST_SECONDS
+    return seconds if 0 < seconds <= MAX_LAST_SECONDS else DEFAULT_LAST_SECONDS
+
+
+def _pod(ours: Recording, theirs: bytes) -> Response:
+    # Theirs can have megabytes, which nothing here needs to understand.
+    own = json.dumps(ours.model_dump(), separators=(",", ":")).encode()
+    return Response(b'{"sidecar":%s,"worker":%s}' % (own, theirs), media_type="application/json")
