@@ -167,6 +167,12 @@ _STANDS = Row(
                 Query(per_second("chiasm_sidecar_worker_restarts_total"), "restarts"),
             ),
         ),
+        Panel(
+            "Spans of traces",
+            "short",
+            "Per second, by what became of them; dropped and failed ones are missing in traces.",
+            (Query(per_second("chiasm_trace_spans_total", "outcome"), "{{outcome}}"),),
+        ),
     ),
 )
 
