@@ -26,12 +26,12 @@ _WORK = Row(
         Panel(
             "Time of a second",
             "percentunit",
-            "What the engine does with its time: the model's text part, its encoder, and what is "
-            "around them. What is missing to 1 is idle.",
+            "What a worker does with its time, on average: the model's text part, its encoder, and "
+            "what is around them. What is missing to 1 is idle.",
             (
-                Query(f"sum({_MODEL}) - sum({_ENCODER})", "text"),
-                Query(f"sum({_ENCODER})", "encoder"),
-                Query(f"sum({_STEP}) - sum({_MODEL})", "around"),
+                Query(f"avg({_MODEL}) - avg({_ENCODER})", "text"),
+                Query(f"avg({_ENCODER})", "encoder"),
+                Query(f"avg({_STEP}) - avg({_MODEL})", "around"),
             ),
             kind="stacked",
         ),

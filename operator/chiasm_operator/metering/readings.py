@@ -64,11 +64,12 @@ def _conditions(status: Manifest) -> Iterator[Reading]:
 def _rollout(status: Manifest, now_seconds: float) -> Iterator[Reading]:
     try:
         rollout = StatusRollout.model_validate(status.get("rollout") or {})
-    except ValidationError:
+        weight = float(rollout.weight)
+    except ValueError:  # pydantic's own among them
         return
     for state in _STATES:
         yield Reading(f"{_PREFIX}rollout_state", {"state": state}, float(rollout.state == state))
-    canary = float(rollout.weight) if rollout.canary_revision else 0.0
+    canary = weight if rollout.canary_revision else 0.0
     stable = 100.0 - canary if rollout.stable_revision else 0.0
     for role, weight in (("stable", stable), ("canary", canary)):
         yield Reading(f"{_PREFIX}weight_percent", {"role": role}, weight)

@@ -99,7 +99,9 @@ def test_what_the_existing_pods_cost(cost: Any, expected: dict[str, float]) -> N
     assert {key: value for key, value in told.items() if key.startswith("cost")} == expected
 
 
-@pytest.mark.parametrize("rollout", [{"state": "Dancing"}, {"stepBegan": "soon"}, {"weight": None}])
+@pytest.mark.parametrize(
+    "rollout", [{"state": "Dancing"}, {"stepBegan": "soon"}, {"weight": None}, {"weight": "half"}]
+)
 def test_a_rollout_that_somebody_edited_is_left_out(rollout: dict[str, Any]) -> None:
     told = samples(resource({"rollout": ROLLOUT | rollout, "phase": "Healthy"}))
     assert told["phase Healthy"] == 1
