@@ -35,7 +35,8 @@ class _RecordsUnlessNamed(TyperGroup):
 
 app = typer.Typer(
     cls=_RecordsUnlessNamed,
-    help="What a pod did when: for Perfetto's UI, or as a report.",
+    help="What a pod did when: for Perfetto's UI, or as a report. chiasm trace REQUEST and chiasm "
+    "trace --last 60s are short for chiasm trace record.",
     no_args_is_help=True,
 )
 

@@ -7,6 +7,7 @@ Must not know: HTTP, what a request asks.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable
@@ -37,7 +38,7 @@ class Timeline:
         self.clock = clock
         self._wall_ns = wall_ns
         self._events: deque[Event] = deque(maxlen=max_events)
-        self._whole_since = clock()
+        self._whole_since = -math.inf
 
     def anchor(self) -> Anchor:
         """This moment on both clocks."""
@@ -90,10 +91,14 @@ class Notes:
     def since(self, start: float, name: EventName, **details: Detail) -> float:
         """Note what began at `start` and has ended; returns the moment of its end."""
         event = Event(self._request, name, start, self._timeline.clock(), details)
-        self.events.append(event)
-        self._timeline.add(event)
+        self._write(event)
         return event.end
 
     def instant(self, name: EventName, **details: Detail) -> None:
         """Note what takes no time."""
-        self.since(self._timeline.clock(), name, **details)
+        now = self._timeline.clock()
+        self._write(Event(self._request, name, now, now, details))
+
+    def _write(self, event: Event) -> None:
+        self.events.append(event)
+        self._timeline.add(event)

@@ -120,5 +120,5 @@ async def test_one_that_is_refused_is_noted_too(start_pod: StartPod) -> None:
 def test_a_recording_has_an_anchor() -> None:
     timeline = Timeline(lambda: 2.0, lambda: 7)
     assert timeline.last(1.0) == Recording(
-        part="sidecar", anchor=Anchor(clock_seconds=2.0, wall_ns=7), is_whole=False
+        part="sidecar", anchor=Anchor(clock_seconds=2.0, wall_ns=7), is_whole=True
     )

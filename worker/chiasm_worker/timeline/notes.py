@@ -38,7 +38,8 @@ class Notes:
 
     def instant(self, name: EventName, **details: Detail) -> None:
         """Note what takes no time."""
-        self.since(self._clock(), name, **details)
+        now = self._clock()
+        self._add(Event(self.request, name, now, now, details))
 
 
 def _no_time() -> float:

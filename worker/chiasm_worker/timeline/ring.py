@@ -9,6 +9,7 @@ Must not know: HTTP, the engine, what an event means.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
@@ -50,7 +51,7 @@ class Timeline:
         self._num_rows = 0
         self._followed: OrderedDict[str, Followed] = OrderedDict()
         # From when on nothing has been forgotten; an event's end, a step's.
-        self.whole_since = clock()
+        self.whole_since = -math.inf
 
     def anchor(self) -> Anchor:
         """This moment on both clocks."""
