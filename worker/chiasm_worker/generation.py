@@ -87,6 +87,11 @@ class Generation:
         """How new requests are read."""
         return self._current[0]
 
+    @property
+    def current(self) -> tuple[Reading, Epoch]:
+        """How new requests are read, and what computes them."""
+        return self._current
+
     def use(self, reading: Reading, epoch: Epoch) -> None:
         """Read new requests as another model does, and have it compute them."""
         self._current = (reading, epoch)
@@ -101,18 +106,28 @@ class Generation:
         """
         return self._events(head, files, *self._current)
 
+    async def prepared(
+        self, head: GenerateHead, files: MediaFiles, reading: Reading, epoch: Epoch
+    ) -> tuple[Prompt, list[MediaInputs]]:
+        """A request's prompt and what the encoder takes of its media.
+
+        Raises: ClientFault when the request is at fault.
+        """
+        engine = self._service.engine
+        reading.media.check(head.media_parts(), files)
+        reading.prompts.check_length(head.messages, engine.limits.max_model_len)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(
+            self._threads, reading.prepare, head, files, engine, epoch
+        )
+
     async def _events(
         self, head: GenerateHead, files: MediaFiles, reading: Reading, epoch: Epoch
     ) -> AsyncGenerator[list[Event]]:
         sampling = head.sampling
         with self._service.admission(sampling.n):
             engine = self._service.engine
-            reading.media.check(head.media_parts(), files)
-            reading.prompts.check_length(head.messages, engine.limits.max_model_len)
-            loop = asyncio.get_running_loop()
-            prompt, inputs = await loop.run_in_executor(
-                self._threads, reading.prepare, head, files, engine, epoch
-            )
+            prompt, inputs = await self.prepared(head, files, reading, epoch)
             del files  # What is still needed of them, the inputs hold.
             # Without room for one token, asking for one is what says so.
             room = max(1, engine.room(prompt))

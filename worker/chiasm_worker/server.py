@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator
 
+from chiasm_contract.checkup import CHECKUP_PATH
 from chiasm_contract.config import WorkerConfig
 from chiasm_contract.errors import ChiasmError, InvalidRequest, RequestTooLarge
 from chiasm_contract.messages import (
@@ -20,12 +21,10 @@ from chiasm_contract.messages import (
     INCARNATION_HEADER,
     MAX_HEAD_BYTES,
     ErrorEvent,
-    IdentityReport,
-    ModelCard,
     decode_request,
 )
 from prometheus_client import CONTENT_TYPE_LATEST
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
@@ -135,6 +134,9 @@ def create_app(state: WorkerState) -> Starlette:
         await state.reload()
         return _json(state.identity_report())
 
+    async def checkup(_: Request) -> Response:
+        return _json(await state.checkup())
+
     return Starlette(
         routes=[
             Route("/health", health),
@@ -143,6 +145,7 @@ def create_app(state: WorkerState) -> Starlette:
             Route("/metrics", metrics),
             Route("/generate", generate, methods=["POST"]),
             Route("/-/reload", reload, methods=["POST"]),
+            Route(CHECKUP_PATH, checkup, methods=["POST"]),
         ],
         exception_handlers={ChiasmError: _refuse, Exception: _fail},
     )
@@ -181,7 +184,7 @@ def _first_problem(error: ValidationError) -> str:
     return f"{where or 'The head'}: {problem['msg']}."
 
 
-def _json(message: ModelCard | IdentityReport) -> Response:
+def _json(message: BaseModel) -> Response:
     return Response(message.model_dump_json(), media_type="application/json")
 
 

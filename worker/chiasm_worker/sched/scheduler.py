@@ -89,6 +89,11 @@ class Scheduler:
         return len(self._waiting)
 
     @property
+    def requests(self) -> tuple[Request, ...]:
+        """All that are known, running ones first."""
+        return (*self._running, *self._waiting)
+
+    @property
     def has_requests(self) -> bool:
         """Whether a step would do anything."""
         return self.num_running + self.num_waiting > 0
