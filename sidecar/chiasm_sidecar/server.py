@@ -21,6 +21,7 @@ from chiasm_contract.config import SidecarConfig
 from chiasm_contract.messages import HeldNamespaces
 from starlette.types import ASGIApp
 
+from chiasm_sidecar.checkup.looking import Checkups
 from chiasm_sidecar.configuration.desk import Desk
 from chiasm_sidecar.drain import DRAIN_SIGNAL
 from chiasm_sidecar.front_door.app import create_app, create_metrics_app
@@ -129,7 +130,11 @@ async def running(
         division = await stack.enter_async_context(Division(config, pod, instruments, clients))
         app = create_app(config, worker, readiness, instruments, gate, division)
         api_server = _server(ClosesWhenDraining(app, readiness), config.request_timeout_seconds)
-        side_app = create_metrics_app(worker, readiness, instruments, division, desk, held)
+        checkups = Checkups(worker, readiness, instruments, division, desk, clients)
+        stack.push_async_callback(checkups.close)
+        side_app = create_metrics_app(
+            worker, readiness, instruments, division, desk, held, checkups
+        )
         metrics_server = _server(side_app, 1)
         watching = [asyncio.create_task(each.watch()) for each in (readiness, gate, division)]
         stopped = asyncio.create_task(api_server.serve(sockets=[api]))

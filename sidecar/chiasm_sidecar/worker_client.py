@@ -17,6 +17,7 @@ from typing import Literal, TypeVar
 
 import aiohttp
 from chiasm_contract import messages
+from chiasm_contract.checkup import CHECKUP_PATH, MAX_CHECKUP_SECONDS, CheckupReport
 from chiasm_contract.clients import DEFAULTS, ClientSettings
 from chiasm_contract.errors import ChiasmError, ErrorBody, Unavailable, from_body
 from chiasm_contract.messages import (
@@ -103,11 +104,19 @@ class WorkerClient:
         """The worker's exposition."""
         return (await self._get("/metrics")).decode()
 
+    async def checkup(self) -> CheckupReport:
+        """What the worker finds when it looks at its own engine."""
+        seconds = MAX_CHECKUP_SECONDS + self._clients.worker_timeout_seconds
+        return _parsed(CheckupReport, await self._ask("POST", CHECKUP_PATH, seconds))
+
     async def _get(self, path: str) -> bytes:
+        return await self._ask("GET", path, self._clients.worker_timeout_seconds)
+
+    async def _ask(self, method: str, path: str, timeout_seconds: float) -> bytes:
         try:
             async with (
-                asyncio.timeout(self._clients.worker_timeout_seconds),
-                self._pool.get(_BASE + path) as response,
+                asyncio.timeout(timeout_seconds),
+                self._pool.request(method, _BASE + path) as response,
             ):
                 body = await response.read()
         except TimeoutError as error:

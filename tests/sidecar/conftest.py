@@ -21,6 +21,7 @@ import openai
 import pytest
 from aiohttp import web
 from chiasm_contract import messages
+from chiasm_contract.checkup import CHECKUP_PATH, CheckupReport
 from chiasm_contract.config import SidecarConfig
 from chiasm_contract.errors import ChiasmError
 from chiasm_contract.fingerprint import Identity, compute_fp, repr_fp
@@ -100,6 +101,8 @@ class ScriptedWorker:
     requests: list[tuple[GenerateHead, MediaFiles]] = field(default_factory=list)
     abandoned: asyncio.Event = field(default_factory=asyncio.Event)
     num_open: int = 0
+    checkup: CheckupReport | ChiasmError = field(default_factory=CheckupReport)
+    num_checkups: int = 0
     metrics_text: str = "# HELP w_total From the worker.\n# TYPE w_total counter\nw_total 3.0\n"
     _runner: web.AppRunner | None = None
 
@@ -110,6 +113,7 @@ class ScriptedWorker:
         app.router.add_get("/model", self._model)
         app.router.add_get("/metrics", self._metrics)
         app.router.add_post("/generate", self._generate)
+        app.router.add_post(CHECKUP_PATH, self._checkup)
         self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.01)
         await self._runner.setup()
         await web.UnixSite(self._runner, str(self.socket_path)).start()
@@ -137,6 +141,12 @@ class ScriptedWorker:
             max_model_len=2048,
         )
         return web.json_response(text=card.model_dump_json())
+
+    async def _checkup(self, _: web.Request) -> web.Response:
+        self.num_checkups += 1
+        if isinstance(self.checkup, ChiasmError):
+            return _fault(self.checkup)
+        return web.json_response(text=self.checkup.model_dump_json())
 
     async def _metrics(self, _: web.Request) -> web.Response:
         return web.Response(text=self.metrics_text)

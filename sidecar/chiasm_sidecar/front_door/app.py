@@ -7,6 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
+from chiasm_contract.checkup import CHECKUP_PATH
 from chiasm_contract.config import SidecarConfig
 from chiasm_contract.errors import ChiasmError, UnknownModel
 from chiasm_contract.messages import HeldNamespaces
@@ -15,6 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from chiasm_sidecar.checkup.looking import Checkups
 from chiasm_sidecar.configuration.desk import Desk
 from chiasm_sidecar.front_door import faults
 from chiasm_sidecar.front_door.bodies import Bodies
@@ -125,6 +127,7 @@ def create_metrics_app(
     division: Division,
     desk: Desk,
     held: Callable[[], HeldNamespaces],
+    checkups: Checkups,
 ) -> FastAPI:
     """What Prometheus, the operator, other sidecars and `chiasm namespaces` read."""
     app = _bare("Chiasm metrics")
@@ -150,6 +153,12 @@ def create_metrics_app(
     async def reload() -> Response:
         """Look at all sources of the configuration now; what they are after that look."""
         report = await desk.reload()
+        return Response(report.model_dump_json(), media_type="application/json")
+
+    @app.post(CHECKUP_PATH)
+    async def checkup() -> Response:
+        """Look at the pod and its engine, which goes on serving; for `chiasm doctor`."""
+        report = await checkups.report()
         return Response(report.model_dump_json(), media_type="application/json")
 
     @app.post(PATH)
