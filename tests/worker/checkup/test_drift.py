@@ -50,5 +50,5 @@ def test_the_limit_follows_the_noise_and_the_type() -> None:
     rows, again = [np.array([1.0, -8.0])], [np.array([1.5, -8.0])]
     truth = Truth(rows, again)
     assert (truth.noise, truth.largest) == (0.5, 8.0)
-    assert limit_of(truth.noise, truth.largest, 1e-7) == 8.0
-    assert limit_of(0.0, 10.0, 2**-7) == 80 * 2**-7
+    assert limit_of(truth.noise, truth.largest, 1e-7) == 3.0
+    assert limit_of(0.0, 10.0, 2**-7) == 20 * 2**-7

