@@ -1,9 +1,9 @@
 """`chiasm doctor` on whole pods: does it find what is planted, and nothing where nothing is?
 
-A pod is a real worker and a real sidecar of one process each side of a Unix socket, with the demo
-model and with a tiny random one. The doctor asks port 9100 as a person does. Healthy runs: half of
-them on an idle pod, half while clients ask about pictures in batches, chunks and with so few blocks
-that requests are preempted. Planted, each in a pod of its own, once idle and once under that load:
+A pod is a worker and a sidecar as they are, on a real Unix socket, here in one process, with the
+demo model and with a tiny random one. The doctor asks port 9100 as a person does. Healthy runs:
+half of them on an idle pod, half while clients ask about old and new pictures, in batches and in
+chunks. Planted, each in a pod of its own, once idle and once under that load:
 
     attention   single tokens forget the first block; attention is given a block too many
     pool        blocks, or pictures, outlive their requests
@@ -57,7 +57,7 @@ DEMO_MODEL = ROOT / "demo" / "model"
 NUM_CLIENTS = 8
 # Small enough that clients' requests preempt each other.
 LIMITS = EngineLimits(
-    block_size=8, kv_cache_bytes=2**22, max_model_len=512, max_num_batched_tokens=96
+    block_size=8, kv_cache_bytes=2**21, max_model_len=512, max_num_batched_tokens=96
 )
 
 
