@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 COMMANDS = (
-    "serve", "ask", "doctor", "fingerprint", "namespaces", "rollout", "version",
+    "serve", "ask", "decay", "doctor", "fingerprint", "namespaces", "rollout", "version",
     "worker", "sidecar", "operator",
 )  # fmt: skip
 
