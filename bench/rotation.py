@@ -10,8 +10,9 @@ clients with an API key ask without a pause. Then, one after the other:
   value is a variable. `seconds`: from the change to the moment at which the last pod says that it
   uses it.
 - `failures`: the server is sealed, killed, stopped; it refuses pods; tokens and leases are revoked.
-  `told`: the condition that said so. `seconds_to_recover`: from the end of the failure until the
-  status says that everything is well.
+  `told`: the conditions that said so, the first after `seconds_to_tell`; the failure lasts for a
+  while longer. `seconds_to_recover`: from its end until the status says that everything is well.
+  What is revoked pods replace by themselves: from the revocation until all have another lease.
 
 `non_2xx` and each `lost` count every answer other than 200 and every one that did not come.
 `old_leases_left`: leases and users of Valkey beyond one for each pod, when all is quiet.
@@ -41,7 +42,7 @@ from reporting import publish
 from rotating import leaks, site
 from rotating.load import Clients
 
-_ILL_SECONDS = 25
+_ILL_SECONDS = 20
 _LIMIT_SECONDS = 300
 
 Act = Callable[[], Awaitable[None] | None]
@@ -178,58 +179,83 @@ class Trial:
         server, stand = self.stand.vault.server, self.stand
         nothing = 'path "secret/data/nothing" { capabilities = ["read"] }'
 
-        async def for_a_while() -> None:
-            await asyncio.sleep(_ILL_SECONDS)
-
-        async def killed() -> None:
-            await asyncio.to_thread(stand.kill_vault)
-            await asyncio.sleep(_ILL_SECONDS)
-
-        async def stopped() -> None:
-            stand.signal_vault("STOP")
-            await asyncio.sleep(_ILL_SECONDS)
-
         async def forbidden() -> None:
             await asyncio.to_thread(stand.admit, nothing)
             await self._annotate(f"{names.ANNOTATION_RELOAD_CONFIG}=forbidden-{time.time_ns()}")
-            await asyncio.sleep(_ILL_SECONDS)
 
-        async def revoked(prefix: str) -> None:
-            await asyncio.to_thread(server.client.sys.revoke_prefix, prefix)
-            await asyncio.sleep(_ILL_SECONDS)
+        def seal() -> Awaitable[None]:
+            return asyncio.to_thread(server.seal)
 
-        async def sealed() -> None:
-            await asyncio.to_thread(server.seal)
-            await for_a_while()
+        def kill() -> Awaitable[None]:
+            return asyncio.to_thread(stand.kill_vault)
 
-        cases: dict[str, tuple[Callable[[], Awaitable[None]], Callable[[], Any]]] = {
-            "sealed": (sealed, server.unseal),
-            "killed": (killed, server.unseal),
-            "does_not_answer": (stopped, lambda: stand.signal_vault("CONT")),
-            "policy_removed": (forbidden, stand.admit),
-            "leases_revoked": (lambda: revoked("database/creds/store"), _nothing),
-            "tokens_revoked": (lambda: revoked("auth/kubernetes/login"), _nothing),
+        def signal(name: str) -> Awaitable[None]:
+            return asyncio.to_thread(stand.signal_vault, name)
+
+        def revoke(prefix: str) -> Awaitable[None]:
+            return asyncio.to_thread(server.client.sys.revoke_prefix, prefix)
+
+        return {
+            "sealed": await self._told_failure("sealed", seal, server.unseal),
+            "killed": await self._told_failure("killed", kill, server.unseal),
+            "does_not_answer": await self._told_failure(
+                "does_not_answer", lambda: signal("STOP"), lambda: stand.signal_vault("CONT")
+            ),
+            "policy_removed": await self._told_failure("policy_removed", forbidden, stand.admit),
+            "leases_revoked": await self._healing_failure(
+                "leases_revoked", lambda: revoke("database/creds/store")
+            ),
+            "tokens_revoked": await self._healing_failure(
+                "tokens_revoked", lambda: revoke("auth/kubernetes/login")
+            ),
         }
-        return {name: await self._failure(name, *case) for name, case in cases.items()}
 
-    async def _failure(
+    async def _told_failure(
         self, name: str, begin: Callable[[], Awaitable[None]], end: Callable[[], Any]
     ) -> dict[str, Any]:
-        lost, requests = self.clients.asked.lost, self.clients.asked.requests
-        async with self._told() as told:
+        """One that lasts until somebody mends it: told, then some time longer, then ended."""
+        async with self._losses(name) as figures, self._told() as told:
             await begin()
+            began = time.monotonic()
+            ill = await self.watch.until(lambda: not self.well(), f"word of {name}", _LIMIT_SECONDS)
+            await asyncio.sleep(_ILL_SECONDS)
             ended = time.monotonic()
             await asyncio.to_thread(end)
             recovered = await self.watch.until(self.well, f"recovery from {name}", _LIMIT_SECONDS)
-        await self._collect()
-        figures = {
-            "told": sorted(told),
-            "seconds_to_recover": round(recovered - ended, 1),
-            "requests": self.clients.asked.requests - requests,
-            "lost": self.clients.asked.lost - lost,
-        }
-        print(f"{name}: {json.dumps(figures)}", flush=True)
+            figures |= {
+                "told": sorted(told),
+                "seconds_to_tell": round(ill - began, 1),
+                "seconds_to_recover": round(recovered - ended, 1),
+            }
         return figures
+
+    async def _healing_failure(
+        self, name: str, begin: Callable[[], Awaitable[None]]
+    ) -> dict[str, Any]:
+        """One that pods mend by themselves: until each has another lease."""
+        async with self._losses(name) as figures, self._told() as told:
+            began = time.monotonic()
+            dead = {each.id for each in self.reports("store")}
+            await begin()
+
+            def healed() -> bool:
+                others = self.all_use("store", lambda each: each.id not in dead)
+                return others and self.well()
+
+            recovered = await self.watch.until(healed, f"recovery from {name}", _LIMIT_SECONDS)
+            figures |= {"told": sorted(told), "seconds_to_recover": round(recovered - began, 1)}
+        return figures
+
+    @contextlib.asynccontextmanager
+    async def _losses(self, name: str) -> AsyncIterator[dict[str, Any]]:
+        """What clients lost while the block ran."""
+        lost, requests = self.clients.asked.lost, self.clients.asked.requests
+        figures: dict[str, Any] = {}
+        yield figures
+        await self._collect()
+        figures["requests"] = self.clients.asked.requests - requests
+        figures["lost"] = self.clients.asked.lost - lost
+        print(f"{name}: {json.dumps(figures)}", flush=True)
 
     @contextlib.asynccontextmanager
     async def _told(self) -> AsyncIterator[set[str]]:
@@ -281,10 +307,6 @@ class Trial:
             self.markers, leaks.written(self.stand.cluster, self.pods())
         )
         return await asyncio.to_thread(texts)
-
-
-def _nothing() -> None:
-    """It heals by itself."""
 
 
 def _has_id(report: SourceReport) -> bool:

@@ -60,6 +60,7 @@ class Reason(StrEnum):
     ROUTE_FOLLOWED = "RouteFollowed"
     CONFIG_CURRENT = "ConfigCurrent"
     LEASES_RENEWED = "LeasesRenewed"
+    LEASES_HELD_ELSEWHERE = "LeasesHeldElsewhere"
     # Under way
     ROLLOUT_IN_PROGRESS = "RolloutInProgress"
     WAITING_FOR_CLEANUP = "WaitingForCleanup"

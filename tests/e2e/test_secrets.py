@@ -116,8 +116,17 @@ class Reader:
 
     def is_well(self) -> bool:
         """Whether its status says so of the spec as it is."""
-        kinds = ("Ready", "ConfigSynced", "SecretLeaseHealthy")
-        return all(self.says(kind).startswith("True") for kind in kinds)
+        leases = self.says("SecretLeaseHealthy")
+        return all(
+            self.says(kind).startswith("True") for kind in ("Ready", "ConfigSynced")
+        ) and leases in {"True LeasesRenewed", "Unknown LeasesHeldElsewhere"}
+
+    def becomes_well(self, seconds: float = 120) -> None:
+        """Wait until its status says so."""
+        try:
+            eventually(self.is_well, "the resource should be well", seconds)
+        except AssertionError:
+            raise AssertionError(f"the resource should be well: {self.status()}") from None
 
     def users(self) -> set[str]:
         """Users of Valkey that OpenBao has made and not ended."""
@@ -157,7 +166,7 @@ def reader(
     reader = Reader(demo_cluster, tmp_path_factory.mktemp("reader"))
     try:
         reader.present("prod")
-        eventually(reader.is_well, "the resource should be well", 300)
+        reader.becomes_well(300)
         yield reader
     finally:
         demo_cluster.kubectl("delete", "mmi", READER, "--wait=true", "--ignore-not-found")
@@ -186,7 +195,7 @@ def test_another_user_of_the_store_takes_the_place_of_the_old_one(reader: Reader
     with demo_site.asking(lambda: reader.ask(reader.key)) as statuses:
         reader.annotate("reload-config=now")
         eventually(lambda: before not in reader.users(), "the old user should be gone")
-        eventually(reader.is_well, "the resource should be well")
+        reader.becomes_well()
     assert len(reader.users()) == 1
     assert reader.status()["config"]["asked"] == "now"
     assert not lost(statuses)
@@ -203,7 +212,7 @@ def test_while_the_server_is_away_everything_goes_on_and_the_status_says_so(
         assert "sealed" in str(reader.status()["conditions"])
         assert reader.says("Ready") == "True AllReplicasReady"
         reader.server.unseal()
-        eventually(reader.is_well, "the resource should be well again")
+        reader.becomes_well()
     assert reader.users() == users
     assert not lost(statuses)
 
@@ -229,7 +238,7 @@ def test_another_environment_stands_beside_with_its_share_and_takes_over(
             return same and before not in reader.users()
 
         eventually(alone, "the former revision should go and end its lease", 300)
-        eventually(reader.is_well, "the resource should be well")
+        reader.becomes_well()
     assert reader.status()["config"]["environment"] == "agent"
     assert not lost(statuses)
     new = reader.new_key(reader.key)

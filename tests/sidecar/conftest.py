@@ -192,9 +192,9 @@ async def cut(request: web.Request) -> None:
     request.transport.abort()
 
 
-async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+async def until(condition: Callable[[], Awaitable[bool]], seconds: float = 20) -> None:
     """Return once `condition` holds; a test that waits for ever fails."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(seconds):
         while True:
             if await condition():
                 return

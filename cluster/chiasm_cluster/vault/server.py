@@ -37,7 +37,13 @@ class Server:
     def unseal(self) -> None:
         """Open it, behind a restart or a seal."""
         self._patiently(lambda: self.client.sys.submit_unseal_key(self._unseal_key))
-        self._patiently(self.client.auth.token.lookup_self)
+        self._patiently(self._lead)
+
+    def _lead(self) -> None:
+        # Reads are answered before it leads, and writes are not.
+        if not self.client.sys.read_leader_status()["is_self"]:
+            raise VaultError("it does not lead yet")
+        self.client.auth.token.lookup_self()
 
     def seal(self) -> None:
         """It answers nobody until it is unsealed."""

@@ -237,10 +237,19 @@ class Environment(ApiModel):
         """The source of that name."""
         return next((each for each in self.sources if each.name == name), None)
 
+    @property
+    def delivery(self) -> str | None:
+        """How the server's secrets come into pods; None: there is no server."""
+        return self.vault.delivery if self.vault is not None else None
+
+    @property
+    def asks_itself(self) -> bool:
+        """Whether sidecars ask the server, and so hold the leases that they get."""
+        return self.delivery == "direct"
+
     def leases(self, source: Source) -> bool:
         """Whether each pod has a lease of a source for itself.
 
         Not where one controller asks and writes a Secret: what is in it all pods have alike.
         """
-        delivery = self.vault.delivery if self.vault is not None else None
-        return source.leased and delivery in ("direct", "agent", "injector", "csi")
+        return source.leased and self.delivery in ("direct", "agent", "injector", "csi")

@@ -18,13 +18,15 @@ NOW = 1_800_000_000
 VAULT = {"address": "http://bao:8200", "auth": {"role": "reader"}}
 
 
-def environment(change: str = "reload") -> Environment:
+def environment(change: str = "reload", **vault: Any) -> Environment:
     source = {
         "name": "store",
         "database": {"mount": "database", "role": "store"},
         "onChange": change,
     }
-    return Environment.model_validate({"name": "prod", "vault": VAULT, "sources": [source]})
+    return Environment.model_validate(
+        {"name": "prod", "vault": {**VAULT, **vault}, "sources": [source]}
+    )
 
 
 def lease(began: float = 0, ttl: float = 3600) -> LeaseReport:
@@ -34,12 +36,12 @@ def lease(began: float = 0, ttl: float = 3600) -> LeaseReport:
     )
 
 
-def seen(*reports: SourceReport, change: str = "reload") -> Seen:
+def seen(*reports: SourceReport, change: str = "reload", **vault: Any) -> Seen:
     pods = tuple(
         PodSeen(f"pod-{i}", ConfigReport(environment="prod", sources=(each,)), 20)
         for i, each in enumerate(reports)
     )
-    return Seen((RevisionSeen("v1-1", environment(change), pods),))
+    return Seen((RevisionSeen("v1-1", environment(change, **vault), pods),))
 
 
 def report(**more: Any) -> SourceReport:
@@ -66,6 +68,13 @@ def test_before_any_pod_has_one_nothing_is_known() -> None:
         Truth.UNKNOWN,
         Reason.NOT_REPORTED,
     )
+
+
+@pytest.mark.parametrize("delivery", ["agent", "injector", "csi"])
+def test_leases_that_somebody_else_holds_are_said_to_be(delivery: str) -> None:
+    status, reason, text = judged(seen(SourceReport(name="store"), delivery=delivery))
+    assert (status, reason) == (Truth.UNKNOWN, Reason.LEASES_HELD_ELSEWHERE)
+    assert text.startswith(f"{delivery} holds the leases of environment 'prod'")
 
 
 def test_a_lease_without_a_successor_is_told_with_its_end() -> None:

@@ -115,7 +115,8 @@ def leases(seen: Seen, rolls: Rolls, now: int) -> Finding | None:
         if report.lease is not None
     ]
     places = [each.environment for each in seen.revisions]
-    if not any(place.leases(source) for place in places for source in place.sources):
+    lending = [place for place in places if any(place.leases(source) for source in place.sources)]
+    if not lending:
         return None
     for each, source, pod, report in leased:
         lease = report.lease
@@ -131,6 +132,12 @@ def leases(seen: Seen, rolls: Rolls, now: int) -> Finding | None:
         if why:
             text = f"{_where(each, source)}: {why}. Raise the role's max_ttl and default_ttl."
             return Finding(kind, Truth.FALSE, Reason.LEASE_TOO_SHORT, text)
+    if not leased and not any(place.asks_itself for place in lending):
+        text = (
+            f"{lending[0].delivery} holds the leases of environment {lending[0].name!r} and renews "
+            "them; when they end is not told to pods. What it brings is proved like all else."
+        )
+        return Finding(kind, Truth.UNKNOWN, Reason.LEASES_HELD_ELSEWHERE, text)
     if not leased:
         return Finding(kind, Truth.UNKNOWN, Reason.NOT_REPORTED, "No pod has reported a lease yet.")
     text = f"{len(leased)} leases are renewed in time."
