@@ -103,19 +103,19 @@ groups:
       # Visual tokens for each text token of the prompts of five minutes.
       - record: {RATIO_NAME}
         expr: >-
-          sum by (namespace, pod, model_name) (rate(chiasm_worker_image_tokens_total[5m]))
-          / on (namespace, pod, model_name)
+          sum by (namespace, resource, pod, model_name) (rate(chiasm_worker_image_tokens_total[5m]))
+          / on (namespace, resource, pod, model_name)
           (
           rate(vllm:prompt_tokens_total[5m])
-          - on (namespace, pod, model_name)
-          sum by (namespace, pod, model_name) (rate(chiasm_worker_image_tokens_total[5m]))
+          - on (namespace, resource, pod, model_name)
+          sum by (namespace, resource, pod, model_name) (rate(chiasm_worker_image_tokens_total[5m]))
           )
       # The mean time to the first token, as it would be without pictures.
       - record: {NORMAL_NAME}
         expr: >-
           rate(vllm:time_to_first_token_seconds_sum[5m])
           / rate(vllm:time_to_first_token_seconds_count[5m])
-          / on (namespace, pod, model_name)
+          / on (namespace, resource, pod, model_name)
           {growth_expression(decay)}
       # Above 1: slower than the present mix of pictures and text explains, by the past day.
       - record: {RULE_NAME}
