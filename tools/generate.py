@@ -22,6 +22,7 @@ import chart_files  # noqa: E402
 import chart_renders  # noqa: E402
 import crd_files  # noqa: E402
 import dashboard_files  # noqa: E402
+import decay_files  # noqa: E402
 import golden_files  # noqa: E402
 import metrics_files  # noqa: E402
 import settings_files  # noqa: E402
@@ -37,6 +38,7 @@ OUTPUTS: list[Callable[[Path], dict[Path, str]]] = [
     golden_files.outputs,
     chart_renders.outputs,
     metrics_files.outputs,
+    decay_files.outputs,
     settings_files.outputs,
     api_files.outputs,
     vector_files.outputs,

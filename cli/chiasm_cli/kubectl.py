@@ -46,6 +46,11 @@ class Kubectl:
         """What a path of the API server answers."""
         return self._run(*self._context(), "get", "--raw", path)
 
+    def post(self, path: str, timeout_seconds: float) -> str:
+        """What a path of the API server answers to a POST of nothing."""
+        words = ("create", "--raw", path, "--filename=-")
+        return self._run(*self._context(), *words, timeout_seconds=timeout_seconds)
+
     def merge(self, kind: str, name: str, patch: Mapping[str, Any]) -> None:
         """Change an object."""
         words = ("patch", kind, name, "--type=merge", f"--patch={json.dumps(patch)}")
@@ -67,7 +72,7 @@ class Kubectl:
         chosen = (f"--namespace={self.namespace}",) if self.namespace else ()
         return (*self._context(), *chosen)
 
-    def _run(self, *arguments: str) -> str:
+    def _run(self, *arguments: str, timeout_seconds: float = _TIMEOUT_SECONDS) -> str:
         """Raises: CliError without a kubectl, KubectlFailed with its words."""
         try:
             ended = subprocess.run(
@@ -76,7 +81,7 @@ class Kubectl:
                 capture_output=True,
                 text=True,
                 check=False,
-                timeout=_TIMEOUT_SECONDS,
+                timeout=timeout_seconds,
             )
         except (FileNotFoundError, PermissionError) as error:
             raise CliError(
@@ -86,7 +91,7 @@ class Kubectl:
         except subprocess.TimeoutExpired as error:
             verb = next(word for word in arguments if not word.startswith("-"))
             raise KubectlFailed(
-                f"kubectl {verb} has not ended within {_TIMEOUT_SECONDS} s; does the "
+                f"kubectl {verb} has not ended within {timeout_seconds:g} s; does the "
                 "cluster answer `kubectl version`?"
             ) from error
         if ended.returncode:

@@ -11,7 +11,7 @@ import typer
 from chiasm_contract.config import CompressionMethod, CompressionRatio, Detail, DeviceKind, Dtype
 
 from chiasm_cli import ask as asking
-from chiasm_cli import fingerprint, namespaces, rollout
+from chiasm_cli import decay, doctor, fingerprint, namespaces, rollout
 from chiasm_cli import serve as serving
 from chiasm_cli.errors import CliError
 from chiasm_cli.parts import leave_when_told, load
@@ -36,6 +36,8 @@ app.add_typer(fingerprint.app, name="fingerprint")
 app.add_typer(rollout.app, name="rollout")
 app.add_typer(namespaces.app, name="namespaces")
 app.add_typer(trace.app, name="trace")
+app.add_typer(decay.app, name="decay")
+app.command("doctor")(doctor.doctor)
 
 ConfigOption = Annotated[Path, typer.Option("--config", help="The file that the operator wrote.")]
 

@@ -22,8 +22,11 @@ def _leave(_: int, __: FrameType | None) -> None:
     raise SystemExit(0)
 
 
-def load(part: str, module: str, command: str) -> ModuleType:
+def load(part: str, module: str, command: str, extra: str = "") -> ModuleType:
     """The module `module` of a part, for the command that needs it.
+
+    Args:
+        extra: by which what it needs is installed; empty: the part's own.
 
     Raises: CliError when what the part needs is not installed.
     """
@@ -32,5 +35,5 @@ def load(part: str, module: str, command: str) -> ModuleType:
     except ModuleNotFoundError as error:
         raise CliError(
             f"chiasm {command} needs {error.name}, which is not installed; "
-            f"run: pip install 'chiasm[{part}]'"
+            f"run: pip install 'chiasm[{extra or part}]'"
         ) from error

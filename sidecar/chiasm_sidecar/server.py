@@ -22,9 +22,10 @@ from chiasm_contract.logs import tell_lost_errors
 from chiasm_contract.messages import HeldNamespaces
 from starlette.types import ASGIApp
 
+from chiasm_sidecar.checkup.looking import Checkups
 from chiasm_sidecar.configuration.desk import Desk
 from chiasm_sidecar.drain import DRAIN_SIGNAL
-from chiasm_sidecar.front_door.app import create_app, create_metrics_app
+from chiasm_sidecar.front_door.app import add_looks_inside, create_app, create_metrics_app
 from chiasm_sidecar.front_door.chat import ChatEndpoint
 from chiasm_sidecar.front_door.closing import ClosesWhenDraining
 from chiasm_sidecar.kv.assembly import block_service
@@ -146,10 +147,10 @@ async def running(
         )
         app = create_app(readiness, gate, chat)
         api_server = _server(ClosesWhenDraining(app, readiness), config.request_timeout_seconds)
-        recording = TimelineRoute(timeline, worker)
-        side_app = create_metrics_app(
-            worker, readiness, instruments, division, desk, held, recording
-        )
+        checkups = Checkups(worker, readiness, instruments, division, desk, clients)
+        stack.push_async_callback(checkups.close)
+        side_app = create_metrics_app(worker, readiness, instruments, division, desk, held)
+        add_looks_inside(side_app, TimelineRoute(timeline, worker), checkups)
         metrics_server = _server(side_app, 1)
         watching = [asyncio.create_task(each.watch()) for each in (readiness, gate, division)]
         stopped = asyncio.create_task(api_server.serve(sockets=[api]))

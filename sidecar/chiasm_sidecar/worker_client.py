@@ -11,12 +11,13 @@ import asyncio
 import io
 import random
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Literal, TypeVar
 
 import aiohttp
 from chiasm_contract import messages
+from chiasm_contract.checkup import CHECKUP_PATH, MAX_CHECKUP_SECONDS, CheckupReport
 from chiasm_contract.clients import DEFAULTS, ClientSettings
 from chiasm_contract.errors import ChiasmError, ErrorBody, Unavailable, from_body
 from chiasm_contract.messages import (
@@ -104,7 +105,8 @@ class WorkerClient:
 
     async def metrics(self, content_type: str) -> WorkerPart:
         """The worker's exposition, in this form if it has it."""
-        response, body = await self._answer("/metrics", headers={"accept": content_type})
+        asked = self._pool.get(_BASE + "/metrics", headers={"accept": content_type})
+        response, body = await self._answer(asked, self._clients.worker_timeout_seconds)
         return WorkerPart(body.decode(), response.headers.get("content-type", ""))
 
     async def timeline(self, query: Mapping[str, str]) -> bytes:
@@ -115,20 +117,21 @@ class WorkerClient:
         """Where the time of a request went that was sent with a sampled trace; given once."""
         return _parsed(RequestSpans, await self._get("/spans", {"request": request}))
 
+    async def checkup(self) -> CheckupReport:
+        """What the worker finds when it looks at its own engine."""
+        seconds = MAX_CHECKUP_SECONDS + self._clients.worker_timeout_seconds
+        asked = self._pool.post(_BASE + CHECKUP_PATH)
+        return _parsed(CheckupReport, (await self._answer(asked, seconds))[1])
+
     async def _get(self, path: str, query: Mapping[str, str] | None = None) -> bytes:
-        return (await self._answer(path, query))[1]
+        asked = self._pool.get(_BASE + path, params=query)
+        return (await self._answer(asked, self._clients.worker_timeout_seconds))[1]
 
     async def _answer(
-        self,
-        path: str,
-        query: Mapping[str, str] | None = None,
-        headers: Mapping[str, str] | None = None,
+        self, asked: AbstractAsyncContextManager[aiohttp.ClientResponse], timeout_seconds: float
     ) -> tuple[aiohttp.ClientResponse, bytes]:
         try:
-            async with (
-                asyncio.timeout(self._clients.worker_timeout_seconds),
-                self._pool.get(_BASE + path, params=query, headers=headers) as response,
-            ):
+            async with asyncio.timeout(timeout_seconds), asked as response:
                 body = await response.read()
         except TimeoutError as error:
             raise WorkerGone("The model's worker does not answer.", "timeout") from error

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 COMMANDS = (
-    "serve", "ask", "fingerprint", "namespaces", "rollout", "version", "worker", "sidecar",
-    "operator",
+    "serve", "ask", "decay", "doctor", "fingerprint", "namespaces", "rollout", "version",
+    "worker", "sidecar", "operator",
 )  # fmt: skip
 
 

@@ -21,6 +21,7 @@ import openai
 import pytest
 from aiohttp import web
 from chiasm_contract import messages
+from chiasm_contract.checkup import CHECKUP_PATH, CheckupReport
 from chiasm_contract.config import SidecarConfig
 from chiasm_contract.errors import ChiasmError, InvalidRequest
 from chiasm_contract.fingerprint import Identity, compute_fp, repr_fp
@@ -109,6 +110,8 @@ class ScriptedWorker:
         Span("prefill", 0.0, 1.0, -1, {"chunks": 1}),
         Span("prefill chunk", 0.0, 0.5, 0, {"tokens": 20}),
     )
+    checkup: CheckupReport | ChiasmError = field(default_factory=CheckupReport)
+    num_checkups: int = 0
     metrics_text: str = "# HELP w_total From the worker.\n# TYPE w_total counter\nw_total 3.0\n"
     metrics_type: str = "text/plain; version=0.0.4; charset=utf-8"
     _runner: web.AppRunner | None = None
@@ -122,6 +125,7 @@ class ScriptedWorker:
         app.router.add_get("/timeline", self._timeline)
         app.router.add_get("/spans", self._spans)
         app.router.add_post("/generate", self._generate)
+        app.router.add_post(CHECKUP_PATH, self._checkup)
         self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.01)
         await self._runner.setup()
         await web.UnixSite(self._runner, str(self.socket_path)).start()
@@ -149,6 +153,12 @@ class ScriptedWorker:
             max_model_len=2048,
         )
         return web.json_response(text=card.model_dump_json())
+
+    async def _checkup(self, _: web.Request) -> web.Response:
+        self.num_checkups += 1
+        if isinstance(self.checkup, ChiasmError):
+            return _fault(self.checkup)
+        return web.json_response(text=self.checkup.model_dump_json())
 
     async def _metrics(self, _: web.Request) -> web.Response:
         return web.Response(

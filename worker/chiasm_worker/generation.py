@@ -97,6 +97,11 @@ class Generation:
         """How new requests are read."""
         return self._current[0]
 
+    @property
+    def current(self) -> tuple[Reading, Epoch]:
+        """How new requests are read, and what computes them."""
+        return self._current
+
     def use(self, reading: Reading, epoch: Epoch) -> None:
         """Read new requests as another model does, and have it compute them."""
         self._current = (reading, epoch)
@@ -111,22 +116,29 @@ class Generation:
         """
         return self._events(head, files, *self._current)
 
+    async def prepared(
+        self, head: GenerateHead, files: MediaFiles, reading: Reading, epoch: Epoch
+    ) -> tuple[Prompt, list[MediaInputs]]:
+        """A request's prompt and what the encoder takes of its media.
+
+        Raises: ClientFault when the request is at fault.
+        """
+        engine = self._service.engine
+        notes = engine.timeline.notes(head.request_id)
+        reading.media.check(head.media_parts(), files)
+        reading.prompts.check_length(head.messages, engine.limits.max_model_len)
+        loop = asyncio.get_running_loop()
+        prepare = functools.partial(reading.prepare, head, files, engine, epoch, notes)
+        # In a copy of the context: what the thread logs is of this request.
+        return await loop.run_in_executor(self._threads, contextvars.copy_context().run, prepare)
+
     async def _events(
         self, head: GenerateHead, files: MediaFiles, reading: Reading, epoch: Epoch
     ) -> AsyncGenerator[list[Event]]:
         sampling = head.sampling
         with self._service.admission(sampling.n):
             engine = self._service.engine
-            notes = engine.timeline.notes(head.request_id)
-            reading.media.check(head.media_parts(), files)
-            reading.prompts.check_length(head.messages, engine.limits.max_model_len)
-            loop = asyncio.get_running_loop()
-            prepare = functools.partial(reading.prepare, head, files, engine, epoch, notes)
-            # In a copy of the context: what the thread logs is of this request.
-            prompt, inputs = await loop.run_in_executor(
-                self._threads, contextvars.copy_context().run, prepare
-            )
-            del prepare
+            prompt, inputs = await self.prepared(head, files, reading, epoch)
             del files  # What is still needed of them, the inputs hold.
             # Without room for one token, asking for one is what says so.
             room = max(1, engine.room(prompt))

@@ -80,6 +80,7 @@ async def loading(state: WorkerState) -> AsyncIterator[None]:
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+        await state.checkups.close()
         if state.serving is not None:
             state.serving.generation.close()
             await state.serving.service.stop()

@@ -13,6 +13,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator
 
+from chiasm_contract.checkup import CHECKUP_PATH
 from chiasm_contract.config import WorkerConfig
 from chiasm_contract.errors import ChiasmError, InvalidRequest, RequestTooLarge
 from chiasm_contract.messages import (
@@ -21,11 +22,9 @@ from chiasm_contract.messages import (
     INCARNATION_HEADER,
     MAX_HEAD_BYTES,
     ErrorEvent,
-    IdentityReport,
-    ModelCard,
     decode_request,
 )
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
@@ -145,6 +144,9 @@ def create_app(state: WorkerState) -> Starlette:
         await state.reload()
         return _json(state.identity_report())
 
+    async def checkup(_: Request) -> Response:
+        return _json(await state.checkup())
+
     return Starlette(
         routes=[
             Route("/health", health),
@@ -155,6 +157,7 @@ def create_app(state: WorkerState) -> Starlette:
             Route("/spans", spans),
             Route("/generate", generate, methods=["POST"]),
             Route("/-/reload", reload, methods=["POST"]),
+            Route(CHECKUP_PATH, checkup, methods=["POST"]),
         ],
         exception_handlers={ChiasmError: _refuse, Exception: _fail},
     )
@@ -193,7 +196,7 @@ def _first_problem(error: ValidationError) -> str:
     return f"{where or 'The head'}: {problem['msg']}."
 
 
-def _json(message: ModelCard | IdentityReport) -> Response:
+def _json(message: BaseModel) -> Response:
     return Response(message.model_dump_json(), media_type="application/json")
 
 

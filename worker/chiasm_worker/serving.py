@@ -19,10 +19,13 @@ import logging
 import uuid
 from dataclasses import dataclass
 
+from chiasm_contract.checkup import CheckupReport
 from chiasm_contract.config import WorkerConfig
 from chiasm_contract.errors import InvalidRequest, Overloaded, Unavailable
 from chiasm_contract.messages import IdentityReport, ModelCard
+from chiasm_contract.turns import Turns
 
+from chiasm_worker.checkup.checkup import Subject, examine
 from chiasm_worker.engine.service import EngineService
 from chiasm_worker.generation import Generation, Reading
 from chiasm_worker.loading import Loaded, aside, load
@@ -52,6 +55,7 @@ class WorkerState:
         self.serving: Serving | None = None
         self.load_failure: str | None = None
         self._is_reloading = False
+        self.checkups: Turns[CheckupReport] = Turns()
 
     def require(self) -> Serving:
         """What serves.
@@ -72,6 +76,20 @@ class WorkerState:
         Raises: Unavailable saying why nothing does.
         """
         return self.require().identity
+
+    async def checkup(self) -> CheckupReport:
+        """Look at what serves while it serves; who asks while somebody looks has the same report.
+
+        Raises: Unavailable while nothing serves, Overloaded while a reload goes on.
+        """
+        serving = self.require()
+        if self._is_reloading:
+            raise Overloaded(
+                "The model is being reloaded; look again when that is over.",
+                retry_after_seconds=_RETRY_AFTER_SECONDS,
+            )
+        subject = Subject(serving.service, serving.generation, serving.identity, self.config.images)
+        return await self.checkups.take(functools.partial(examine, subject))
 
     async def reload(self) -> None:
         """Read the model folder anew and compute new requests with what it holds now.

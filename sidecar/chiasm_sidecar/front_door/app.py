@@ -7,6 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
+from chiasm_contract.checkup import CHECKUP_PATH
 from chiasm_contract.errors import ChiasmError, UnknownModel
 from chiasm_contract.messages import HeldNamespaces
 from chiasm_contract.metric_forms import form_for
@@ -15,6 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from chiasm_sidecar.checkup.looking import Checkups
 from chiasm_sidecar.configuration.desk import Desk
 from chiasm_sidecar.exposition import WorkerPart
 from chiasm_sidecar.front_door import faults
@@ -120,9 +122,8 @@ def create_metrics_app(
     division: Division,
     desk: Desk,
     held: Callable[[], HeldNamespaces],
-    timeline: TimelineRoute,
 ) -> FastAPI:
-    """What Prometheus, the operator, other sidecars and people with `chiasm` read."""
+    """What Prometheus, the operator and other sidecars read."""
     app = _bare("Chiasm metrics")
     bodies = Bodies(MAX_MESSAGE_BYTES)
 
@@ -150,11 +151,6 @@ def create_metrics_app(
         report = await desk.reload()
         return Response(report.model_dump_json(), media_type="application/json")
 
-    @_get(app, TIMELINE_PATH)
-    async def recording(request: Request) -> Response:
-        """What the pod did when, for `chiasm trace`."""
-        return await timeline.answer(request.query_params)
-
     @app.post(PATH)
     async def pins(request: Request) -> Response:
         """Another sidecar says which revisions conversations are with."""
@@ -174,6 +170,21 @@ def create_metrics_app(
         return Response(held().model_dump_json(), media_type="application/json")
 
     return app
+
+
+def add_looks_inside(app: FastAPI, timeline: TimelineRoute, checkups: Checkups) -> None:
+    """What people with `chiasm` read, beside the metrics."""
+
+    @_get(app, TIMELINE_PATH)
+    async def recording(request: Request) -> Response:
+        """What the pod did when, for `chiasm trace`."""
+        return await timeline.answer(request.query_params)
+
+    @app.post(CHECKUP_PATH)
+    async def checkup() -> Response:
+        """Look at the pod and its engine, which goes on serving; for `chiasm doctor`."""
+        report = await checkups.report()
+        return Response(report.model_dump_json(), media_type="application/json")
 
 
 def _get(app: FastAPI, path: str) -> Callable[[_Handler], _Handler]:

@@ -232,7 +232,7 @@ class Engine:
 
     def wanted(self, request: Request) -> Wanted | None:
         """What the tiers could bring for a request before it is queued; may run in any thread."""
-        if self.tiers is None:
+        if self.tiers is None or not request.scope.is_offered:
             return None
         size = self.spec.block_size
         num_blocks = (len(request.token_ids) - 1) // size if self.limits.prefix_caching else 0
@@ -284,7 +284,7 @@ class Engine:
         self.totals.steps += 1
         self.totals.step_tokens += batch.num_tokens
         tokens = {request_id: token.token_id for request_id, token in sampled.items()}
-        computed = [chunk.request for chunk in batch.chunks]
+        computed = [c.request for c in batch.chunks if c.request.scope.is_offered]
         if epoch.tiers is not None:
             epoch.tiers.begin_offers(computed)
         self.scheduler.update(batch, tokens)

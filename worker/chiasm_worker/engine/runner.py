@@ -16,6 +16,7 @@ from chiasm_worker.attention.base import AttentionBackend, CrossSource, Sequence
 from chiasm_worker.engine.arena import Arena
 from chiasm_worker.engine.encoding import EncoderInputs, Encoding
 from chiasm_worker.engine.sampler import RowSampler, SampledToken, sample
+from chiasm_worker.engine.watching import StepGiven, StepWatcher
 from chiasm_worker.kvcache.media_cache import MediaHandle
 from chiasm_worker.kvcache.rebuild_cost import RebuildCosts
 from chiasm_worker.media_identity import Compression, CrossSpan
@@ -35,7 +36,9 @@ class Runner:
         self._model = model
         self.encoding = Encoding(model, arena, costs)
         self._arena = arena
-        self._attention = attention
+        self.attention = attention
+        # Notes what steps are given, while somebody looks; None: nobody does.
+        self.watcher: StepWatcher | None = None
         # Of the last batch: when the encoder was done, and the decoder.
         self.times = (0.0, 0.0)
         # What is left of pictures that are read in several chunks, as long as somebody holds them.
@@ -68,12 +71,16 @@ class Runner:
         device = self._model.device
         token_ids = [t for c in batch.chunks for t in c.request.token_ids[c.start : c.end]]
         positions = np.concatenate([_positions(chunk) for chunk in batch.chunks], axis=1)
-        step = self._attention.begin([_sequence_chunk(chunk) for chunk in batch.chunks])
+        given = [_sequence_chunk(chunk) for chunk in batch.chunks]
+        step = self.attention.begin(given)
+        rows = self._media_rows(batch.chunks)
+        if self.watcher is not None:
+            step = self.watcher.step(StepGiven(batch.chunks, given, positions, rows), step)
         hidden = self._model.decoder.forward(
             torch.tensor(token_ids, device=device),
             torch.from_numpy(positions).to(device),
             step,
-            self._media_rows(batch.chunks),
+            rows,
         )
         self.times = (encoded, time.perf_counter())
         return self._sample(batch.chunks, hidden, samplers)
@@ -92,6 +99,8 @@ class Runner:
         if len(rows) < hidden.shape[0]:
             hidden = hidden[torch.tensor(rows, device=hidden.device)]
         logits = self._model.decoder.logits(hidden)
+        if self.watcher is not None:
+            self.watcher.logits(ids, logits)
         sampled = sample(logits, [samplers[request_id] for request_id in ids])
         return dict(zip(ids, sampled, strict=True))
 

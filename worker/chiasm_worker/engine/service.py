@@ -128,12 +128,15 @@ class EngineService:
         if self._blocks is not None:
             await self._blocks.stop()
         swap = functools.partial(self.engine.swap, model, root, namespace(link.engine_gen))
-        epoch = await self._ask(swap)
+        epoch = await self.ask(swap)
         self._connect()
         return epoch
 
-    async def _ask(self, question: Callable[[], T]) -> T:
-        """What the engine's thread answers, between two steps."""
+    async def ask(self, question: Callable[[], T]) -> T:
+        """What the engine's thread answers, between two steps: it should take no longer than one.
+
+        Raises: Unavailable when the engine stops before it, and what `question` raises.
+        """
         answer: asyncio.Future[T] = self._loop.create_future()
 
         def say(value: T | None, error: Exception | None) -> None:

@@ -109,11 +109,13 @@ class CacheScope:
         scope_fp: 64 hex digits that stand for the readers.
         root: the parent of every first block and of every encoder output of these readers.
         engine_gen: between which two swaps of the model the request began; it ends with that model.
+        is_offered: whether the tiers are asked for, and offered, what these readers share.
     """
 
     scope_fp: str
     root: bytes
     engine_gen: int = 0
+    is_offered: bool = True
 
     @classmethod
     def within(cls, engine_root: bytes, scope_fp: str, engine_gen: int = 0) -> CacheScope:

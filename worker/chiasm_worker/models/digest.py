@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -26,29 +26,48 @@ class WeightGroups:
 
 @dataclass(frozen=True, slots=True)
 class WeightDigests:
-    """64 hex digits per part of the model."""
+    """64 hex digits per part of the model.
+
+    Attributes:
+        tensors: sha256 of a tensor's bytes -> the part that it belongs to.
+    """
 
     language: str
     vision_encoder: str
     projector: str
-
-
-def digest_tensors(tensors: Mapping[str, torch.Tensor]) -> str:
-    """The digest of a group of tensors."""
-    total = hashlib.sha256()
-    for name in sorted(tensors):
-        tensor = tensors[name].detach()
-        data = tensor.contiguous().cpu().view(-1).view(torch.uint8).numpy().data
-        shape = "x".join(str(size) for size in tensor.shape)
-        line = f"{name} {tensor.dtype} {shape} {hashlib.sha256(data).hexdigest()}\n"
-        total.update(line.encode())
-    return total.hexdigest()
+    tensors: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 def digest_weights(groups: WeightGroups) -> WeightDigests:
-    """The digests of language model, vision encoder and projector."""
+    """The digests of language model, vision encoder and projector, and of each tensor in them."""
+    parts = {
+        "language": groups.language,
+        "vision_encoder": groups.vision_encoder,
+        "projector": groups.projector,
+    }
+    digests = {part: _by_name(tensors) for part, tensors in parts.items()}
     return WeightDigests(
-        language=digest_tensors(groups.language),
-        vision_encoder=digest_tensors(groups.vision_encoder),
-        projector=digest_tensors(groups.projector),
+        language=_whole(groups.language, digests["language"]),
+        vision_encoder=_whole(groups.vision_encoder, digests["vision_encoder"]),
+        projector=_whole(groups.projector, digests["projector"]),
+        tensors={digest: part for part, each in digests.items() for digest in each.values()},
     )
+
+
+def _by_name(tensors: Mapping[str, torch.Tensor]) -> dict[str, str]:
+    """sha256 of each tensor's bytes."""
+    return {name: _content(tensors[name].detach()) for name in tensors}
+
+
+def _content(tensor: torch.Tensor) -> str:
+    data = tensor.contiguous().cpu().view(-1).view(torch.uint8).numpy().data
+    return hashlib.sha256(data).hexdigest()
+
+
+def _whole(tensors: Mapping[str, torch.Tensor], digests: Mapping[str, str]) -> str:
+    total = hashlib.sha256()
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        shape = "x".join(str(size) for size in tensor.shape)
+        total.update(f"{name} {tensor.dtype} {shape} {digests[name]}\n".encode())
+    return total.hexdigest()

@@ -95,6 +95,11 @@ class Scheduler:
         return Counter(request.prompt.modality for request in list(self._waiting))
 
     @property
+    def requests(self) -> tuple[Request, ...]:
+        """All that are known, running ones first."""
+        return (*self._running, *self._waiting)
+
+    @property
     def has_requests(self) -> bool:
         """Whether a step would do anything."""
         return self.num_running + self.num_waiting > 0

@@ -1,0 +1,1 @@
+"""The sidecar's part of a checkup: what `judging` finds in what `looking` reads."""
