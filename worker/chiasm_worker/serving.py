@@ -23,7 +23,7 @@ from chiasm_contract.checkup import CheckupReport
 from chiasm_contract.config import WorkerConfig
 from chiasm_contract.errors import InvalidRequest, Overloaded, Unavailable
 from chiasm_contract.messages import IdentityReport, ModelCard
-from chiasm_contract.turns import Turns
+from chiasm_contract.shared_work import SharedWork
 
 from chiasm_worker.checkup.checkup import Subject, examine
 from chiasm_worker.engine.service import EngineService
@@ -55,7 +55,7 @@ class WorkerState:
         self.serving: Serving | None = None
         self.load_failure: str | None = None
         self._is_reloading = False
-        self.checkups: Turns[CheckupReport] = Turns()
+        self.checkups: SharedWork[CheckupReport] = SharedWork()
 
     def require(self) -> Serving:
         """What serves.

@@ -11,7 +11,7 @@ from chiasm_contract.checkup import CHECKS, CheckupReport, Look
 from chiasm_contract.clients import ClientSettings
 from chiasm_contract.errors import ChiasmError
 from chiasm_contract.metric_spec import KV_TIERS
-from chiasm_contract.turns import Turns
+from chiasm_contract.shared_work import SharedWork
 
 from chiasm_sidecar.checkup.judging import PodReadings, report
 from chiasm_sidecar.configuration.desk import Desk
@@ -42,7 +42,7 @@ class Checkups:
         self._division = division
         self._desk = desk
         self._clients = clients
-        self._turns: Turns[CheckupReport] = Turns()
+        self._turns: SharedWork[CheckupReport] = SharedWork()
 
     async def report(self) -> CheckupReport:
         """The pod's report: of one checkup, however many ask for it at the same time."""

@@ -23,6 +23,7 @@ from chiasm_contract.checkup import CheckupReport
 from chiasm_contract.config import ImageLimits
 from chiasm_contract.errors import ChiasmError, ClientFault, InvariantError
 from chiasm_contract.messages import IdentityReport
+from chiasm_contract.timeline import request_of
 
 from chiasm_worker.checkup.books import Books, read_books
 from chiasm_worker.checkup.claims import identity_faults
@@ -214,7 +215,7 @@ class _Examination:
             request: way
             for name, way in ways.items()
             for request in asked
-            if request.request_id.startswith(f"{name}.")
+            if request_of(request.request_id) == name
         }
         return self._compared(answers, await self._truths(ready, answers))
 

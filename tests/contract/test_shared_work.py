@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from chiasm_contract.turns import Turns
+from chiasm_contract.shared_work import SharedWork
 
 
 class Work:
@@ -22,7 +22,7 @@ class Work:
 
 
 async def test_those_who_ask_meanwhile_share_it() -> None:
-    turns, work = Turns[int](pause_seconds=0), Work()
+    turns, work = SharedWork[int](pause_seconds=0), Work()
     asking = [asyncio.create_task(turns.take(work)) for _ in range(5)]
     await asyncio.sleep(0.01)
     work.go_on.set()
@@ -31,7 +31,7 @@ async def test_those_who_ask_meanwhile_share_it() -> None:
 
 
 async def test_who_leaves_ends_it_for_nobody() -> None:
-    turns, work = Turns[int](pause_seconds=0), Work()
+    turns, work = SharedWork[int](pause_seconds=0), Work()
     leaving, staying = (asyncio.create_task(turns.take(work)) for _ in range(2))
     await asyncio.sleep(0.01)
     leaving.cancel()
@@ -42,7 +42,7 @@ async def test_who_leaves_ends_it_for_nobody() -> None:
 
 
 async def test_between_two_lies_a_pause() -> None:
-    turns, work = Turns[int](pause_seconds=3600), Work()
+    turns, work = SharedWork[int](pause_seconds=3600), Work()
     work.go_on.set()
     assert await turns.take(work) == 1
     second = asyncio.create_task(turns.take(work))
@@ -54,7 +54,7 @@ async def test_between_two_lies_a_pause() -> None:
 
 
 async def test_a_fault_reaches_all_and_the_next_one_begins_anew() -> None:
-    turns = Turns[int](pause_seconds=0)
+    turns = SharedWork[int](pause_seconds=0)
 
     async def fails() -> int:
         await asyncio.sleep(0)

@@ -18,7 +18,7 @@ T = TypeVar("T")
 PAUSE_SECONDS = 1.0
 
 
-class Turns(Generic[T]):
+class SharedWork(Generic[T]):
     """The work of one kind."""
 
     def __init__(self, pause_seconds: float = PAUSE_SECONDS) -> None:
