@@ -55,7 +55,7 @@ def _other(value: Any) -> Any:
     match value:
         case bool():
             return not value
-        case int():
+        case int() | float():
             return value + 1
     return "99Ti" if value[:1].isdigit() else f"{value}x"
 
