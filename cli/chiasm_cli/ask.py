@@ -10,13 +10,12 @@ import http.client
 import json
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from chiasm_contract.config import Detail
 
+from chiasm_cli import servers
 from chiasm_cli.errors import CliError
 
 TIMEOUT_SECONDS = 600
@@ -38,7 +37,10 @@ def ask(
     Raises: CliError saying what is wrong with the picture, the key or the server.
     """
     picture, headers = data_url(image), _authorization(api_key)
-    with _connection(url) as connection:
+    server = servers.connection(
+        url, "http://127.0.0.1:8000", "Start a model with: chiasm serve demo", TIMEOUT_SECONDS
+    )
+    with server as connection:
         body = {
             "model": _served_model(connection, url, headers),
             "temperature": 0,
@@ -76,29 +78,6 @@ def data_url(image: Path) -> str:
     raise CliError(f"{image} is not a picture; PNG, JPEG, WebP, GIF and BMP files are.")
 
 
-@contextmanager
-def _connection(url: str) -> Iterator[http.client.HTTPConnection]:
-    """A connection to the server at `url`; its faults become sentences."""
-    parts = urlsplit(url)
-    kinds = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}
-    try:
-        kind, port = kinds.get(parts.scheme), parts.port
-    except ValueError as error:
-        raise CliError(f"{url!r} is not an address: {error}.") from error
-    if kind is None or not parts.hostname:
-        raise CliError(f"{url!r} is not an address; write it like http://127.0.0.1:8000 .")
-    connection = kind(parts.hostname, port, timeout=TIMEOUT_SECONDS)
-    try:
-        yield connection
-    except (OSError, http.client.HTTPException) as error:
-        why = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        raise CliError(
-            f"nothing answers at {url} ({why}). Start a model with: chiasm serve demo"
-        ) from error
-    finally:
-        connection.close()
-
-
 def _authorization(api_key: str) -> dict[str, str]:
     if not api_key:
         return {}
@@ -123,12 +102,7 @@ def _served_model(connection: http.client.HTTPConnection, url: str, headers: dic
 
 
 def _fault(response: http.client.HTTPResponse, url: str) -> str:
-    body = response.read()
-    try:
-        message: str = json.loads(body)["error"]["message"]
-    except (ValueError, LookupError, TypeError):
-        return f"{url} answered with status {response.status}; is it a model server?"
-    return message
+    return servers.fault(response.read(), response.status, url, "a model server")
 
 
 def _pieces(response: http.client.HTTPResponse) -> Iterator[str]:

@@ -8,13 +8,12 @@ Must not know: how anything is found; the pods say what they find.
 
 from __future__ import annotations
 
-import http.client
 import json
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 from urllib.parse import urlsplit
 
 import typer
@@ -28,10 +27,10 @@ from chiasm_contract.checkup import (
 )
 from pydantic import ValidationError
 
+from chiasm_cli import pods
 from chiasm_cli.errors import CliError
 from chiasm_cli.kubectl import RESOURCES, ContextOption, Kubectl, KubectlFailed, NamespaceOption
 
-DEFAULT_URL = f"http://127.0.0.1:{names.METRICS_PORT}"
 _TIMEOUT_SECONDS = 2 * MAX_CHECKUP_SECONDS
 _WRONG, _NOT_SEEN = 1, 2
 _WIDTH = 100
@@ -47,7 +46,8 @@ class Patient:
 
 def doctor(
     url: Annotated[
-        str, typer.Option(help=f"A pod's metrics port; default: {DEFAULT_URL}", show_default=False)
+        str,
+        typer.Option(help=f"A pod's metrics port; default: {pods.DEFAULT_URL}", show_default=False),
     ] = "",
     mmi: Annotated[
         str, typer.Option(help="Name of a MultimodalInference: all of its running pods.")
@@ -64,7 +64,7 @@ def doctor(
         if url and mmi:
             raise CliError("--url names one pod and --mmi all pods of a resource; give one.")
         patients = (
-            of_resource(Kubectl(context, namespace), mmi) if mmi else [at(url or DEFAULT_URL)]
+            of_resource(Kubectl(context, namespace), mmi) if mmi else [at(url or pods.DEFAULT_URL)]
         )
     except CliError as error:
         print(f"chiasm: {error}", file=sys.stderr)
@@ -151,30 +151,14 @@ def at(url: str) -> Patient:
 
     Raises: CliError when nothing answers there, or something else.
     """
-    parts = urlsplit(url)
-    kinds = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}
-    try:
-        kind, port = kinds.get(parts.scheme), parts.port
-    except ValueError as error:
-        raise CliError(f"{url!r} is not an address: {error}.") from error
-    if kind is None or not parts.hostname:
-        raise CliError(f"{url!r} is not an address; write it like {DEFAULT_URL} .")
-    connection = kind(parts.hostname, port, timeout=_TIMEOUT_SECONDS)
-    try:
-        connection.request("POST", parts.path.rstrip("/") + CHECKUP_PATH)
+    with pods.connection(url, _TIMEOUT_SECONDS) as connection:
+        connection.request("POST", urlsplit(url).path.rstrip("/") + CHECKUP_PATH)
         response = connection.getresponse()
         body = response.read()
-    except (OSError, http.client.HTTPException) as error:
-        why = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        raise CliError(
-            f"nothing answers at {url} ({why}). Is it a pod's metrics port, {names.METRICS_PORT}?"
-        ) from error
-    finally:
-        connection.close()
     if response.status != 200:
         raise CliError(
-            f"{url} answered {response.status} to {CHECKUP_PATH}; is it a pod's metrics port, "
-            f"{names.METRICS_PORT}, and of this version?"
+            f"{url} answered {response.status} to {CHECKUP_PATH}; is it {pods.WHO}, and of this "
+            "version?"
         )
     return Patient(url, _parsed(body))
 
@@ -184,28 +168,22 @@ def of_resource(kubectl: Kubectl, name: str) -> list[Patient]:
 
     Raises: CliError when there is no such resource, or no pod of it runs.
     """
-    metadata = kubectl.get(RESOURCES, name)[0]["metadata"]
-    scoped = Kubectl(kubectl.context, metadata["namespace"])
-    pods = [
-        pod
-        for pod in scoped.get("pods", f"--selector={names.LABEL_OWNER}={name}")
-        if pod.get("status", {}).get("phase") == "Running"
-    ]
-    if not pods:
+    resource = kubectl.get(RESOURCES, name)[0]
+    found = [_of_pod(kubectl, pod) for pod in pods.running(kubectl, resource)]
+    if not found:
         raise CliError(
             f"no pod of {name} runs; see: kubectl describe {names.PLURAL} {name} "
-            f"--namespace {metadata['namespace']}"
+            f"--namespace {resource['metadata']['namespace']}"
         )
-    return [_of_pod(scoped, pod["metadata"]) for pod in pods]
+    return found
 
 
-def _of_pod(kubectl: Kubectl, metadata: dict[str, Any]) -> Patient:
-    target = f"{metadata['name']}:{names.METRICS_PORT}"
-    path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{target}/proxy{CHECKUP_PATH}"
+def _of_pod(kubectl: Kubectl, pod: pods.RunningPod) -> Patient:
     try:
-        return Patient(metadata["name"], _parsed(kubectl.post(path, _TIMEOUT_SECONDS).encode()))
+        answer = kubectl.post(pod.proxy + CHECKUP_PATH, _TIMEOUT_SECONDS)
     except KubectlFailed as error:
-        return Patient(metadata["name"], str(error))
+        return Patient(pod.name, str(error))
+    return Patient(pod.name, _parsed(answer.encode()))
 
 
 def _parsed(body: bytes) -> CheckupReport | str:

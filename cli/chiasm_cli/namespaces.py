@@ -21,6 +21,7 @@ from pydantic import ValidationError
 
 from chiasm_cli.errors import CliError
 from chiasm_cli.kubectl import RESOURCES, ContextOption, Kubectl, KubectlFailed, NamespaceOption
+from chiasm_cli.pods import RunningPod, running
 
 # A namespace is as far as the pod that is least far with it.
 _STATES = ("live", "draining", "retired", "swept")
@@ -202,23 +203,14 @@ def size(num_bytes: int) -> str:
 
 
 def _pods(kubectl: Kubectl, resource: Mapping[str, Any]) -> list[Pod]:
-    metadata = resource["metadata"]
-    scoped = Kubectl(kubectl.context, metadata["namespace"])
-    found = scoped.get("pods", f"--selector={names.LABEL_OWNER}={metadata['name']}")
-    return [
-        Pod(pod["metadata"].get("labels", {}).get(names.LABEL_REVISION, "-"), _held(scoped, pod))
-        for pod in found
-        if pod.get("status", {}).get("phase") == "Running"
-    ]
+    found = running(kubectl, resource)
+    return [Pod(pod.revision, _held(kubectl, pod)) for pod in found]
 
 
-def _held(kubectl: Kubectl, pod: Mapping[str, Any]) -> HeldNamespaces | None:
+def _held(kubectl: Kubectl, pod: RunningPod) -> HeldNamespaces | None:
     """What a pod says; None when it cannot be asked now."""
-    metadata = pod["metadata"]
-    target = f"{metadata['name']}:{names.METRICS_PORT}"
-    path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{target}/proxy/namespaces"
     try:
-        return HeldNamespaces.model_validate_json(kubectl.raw(path))
+        return HeldNamespaces.model_validate_json(kubectl.raw(f"{pod.proxy}/namespaces"))
     except (KubectlFailed, ValidationError):
         return None
 

@@ -93,7 +93,10 @@ async def test_the_report_as_json(pod: Pod) -> None:
 async def test_the_wrong_port_is_named(pod: Pod) -> None:
     ended = await asyncio.to_thread(doctor, "--url", pod.url)
     assert ended.exit_code == 2
-    assert "answered 404 to /-/checkup; is it a pod's metrics port, 9100" in ended.stderr
+    assert (
+        "answered 404 to /-/checkup; is it a pod's port of metrics and state (9100 by default)"
+        in ended.stderr
+    )
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,11 @@ from typer.core import TyperGroup
 
 from chiasm_cli.errors import CliError
 from chiasm_cli.kubectl import ContextOption, NamespaceOption
+from chiasm_cli.pods import DEFAULT_URL
 from chiasm_cli.trace import report as reporting
 from chiasm_cli.trace.laid_out import drawing
 from chiasm_cli.trace.pods import Where, recordings
 
-DEFAULT_URL = "http://127.0.0.1:9100"
 _RECORD = "record"
 _UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0}
 _LAST = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m)?")

@@ -5,16 +5,14 @@ Standard library and kubectl only. Must not know: what a recording means.
 
 from __future__ import annotations
 
-import http.client
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlencode, urlsplit
 
-from chiasm_contract import names
 from chiasm_contract.timeline import PodRecording
 from pydantic import ValidationError
 
+from chiasm_cli import pods, servers
 from chiasm_cli.errors import CliError
 from chiasm_cli.kubectl import RESOURCES, Kubectl, KubectlFailed
 
@@ -43,52 +41,28 @@ def recordings(where: Where, query: Mapping[str, str]) -> dict[str, PodRecording
 
 
 def _of_url(url: str, query: Mapping[str, str]) -> PodRecording:
-    parts = urlsplit(url)
-    kinds = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}
-    try:
-        kind, port = kinds.get(parts.scheme), parts.port
-    except ValueError as error:
-        raise CliError(f"{url!r} is not an address: {error}.") from error
-    if kind is None or not parts.hostname:
-        raise CliError(f"{url!r} is not an address; write it like http://127.0.0.1:9100 .")
-    connection = kind(parts.hostname, port, timeout=_TIMEOUT_SECONDS)
-    try:
-        connection.request("GET", f"{parts.path.rstrip('/')}{PATH}?{urlencode(query)}")
+    with pods.connection(url, _TIMEOUT_SECONDS) as connection:
+        path = urlsplit(url).path.rstrip("/")
+        connection.request("GET", f"{path}{PATH}?{urlencode(query)}")
         response = connection.getresponse()
         body = response.read()
-    except (OSError, http.client.HTTPException) as error:
-        why = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        raise CliError(
-            f"nothing answers at {url} ({why}); give the port of metrics and state, 9100 unless it "
-            "was chosen otherwise."
-        ) from error
-    finally:
-        connection.close()
     if response.status != 200:
-        raise CliError(_fault(body, response.status, url))
+        raise CliError(servers.fault(body, response.status, url, pods.WHO))
     return _parsed(body, url)
 
 
 def _of_resource(where: Where, query: Mapping[str, str]) -> dict[str, PodRecording]:
     kubectl = Kubectl(where.context, where.namespace)
     (resource,) = kubectl.get(RESOURCES, where.mmi)
-    metadata = resource["metadata"]
-    scoped = Kubectl(where.context, metadata["namespace"])
-    selector = f"--selector={names.LABEL_OWNER}={metadata['name']}"
     found: dict[str, PodRecording] = {}
     words = "it has no running pod"
-    for pod in scoped.get("pods", selector):
-        if pod.get("status", {}).get("phase") != "Running":
-            continue
-        name = pod["metadata"]["name"]
-        target = f"{name}:{names.METRICS_PORT}"
-        proxy = f"/api/v1/namespaces/{metadata['namespace']}/pods/{target}/proxy"
+    for pod in pods.running(kubectl, resource):
         try:
-            body = scoped.raw(f"{proxy}{PATH}?{urlencode(query)}")
+            body = kubectl.raw(f"{pod.proxy}{PATH}?{urlencode(query)}")
         except KubectlFailed as error:
             words = str(error)
             continue
-        found[name] = _parsed(body.encode(), name)
+        found[pod.name] = _parsed(body.encode(), pod.name)
     if not found:
         raise CliError(f"no pod of {where.mmi} has told what it did: {words}")
     return found
@@ -102,11 +76,3 @@ def _parsed(body: bytes, who: str) -> PodRecording:
             f"{who} answers, but not with a recording that this version reads; use the version of "
             "chiasm that runs there."
         ) from error
-
-
-def _fault(body: bytes, status: int, url: str) -> str:
-    try:
-        message: str = json.loads(body)["error"]["message"]
-    except (ValueError, LookupError, TypeError):
-        return f"{url} answered with status {status}; is it a pod's port of metrics and state?"
-    return message
