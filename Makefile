@@ -45,7 +45,7 @@ e2e-metrics: setup ## An autoscaler that sees real load; builds metrics-server o
 	@$(PY) -m pytest tests/metrics -m metrics $(ARGS)
 
 .PHONY: e2e-prometheus
-e2e-prometheus: setup ## Alerts, dashboards, scrapes in a real Prometheus; builds it once (6 minutes on 2 cores)
+e2e-prometheus: setup ## Alerts, dashboards, scrapes in a real Prometheus; builds it once (11 minutes of one core)
 	@$(PY) -m pytest tests/prometheus -m prometheus $(ARGS)
 
 .PHONY: e2e-vault

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -40,8 +41,15 @@ def fit(
 ) -> None:
     """Measure MODEL on one core of this machine and fit its curve."""
     folder = find_model(model)
-    # First, so that nobody waits for a picture that cannot be drawn.
+    # First, so that nobody waits for what then cannot be written or drawn.
+    for path in (output, picture, rules):
+        check_writable(path)
     drawing = None if picture is None else load("worker", "decay.drawing", "decay fit", "dev")
+    if drawing is not None:
+        try:
+            drawing.check_kind(picture)
+        except ValueError as error:
+            raise CliError(str(error)) from error
     measuring = load("worker", "decay.fit", "decay fit")
 
     def told(words: str) -> None:
@@ -59,6 +67,20 @@ def fit(
     if drawing is not None and picture is not None:
         drawing.draw(found, picture)
     print("\n".join(lines(found)))
+
+
+def check_writable(path: Path | None) -> None:
+    """Raise CliError saying why a file cannot be written; None is none."""
+    if path is None:
+        return
+    if path.is_dir():
+        raise CliError(f"{path} is a folder; name a file.")
+    if not path.parent.is_dir():
+        raise CliError(
+            f"{path} cannot be written: there is no folder {path.parent}; make it first."
+        )
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise CliError(f"{path} may not be written; name another file.")
 
 
 def lines(found: Any) -> list[str]:

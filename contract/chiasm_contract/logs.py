@@ -27,9 +27,9 @@ _NOTHING: Fields = {}
 
 
 def bind(**fields: object) -> None:
-    """Have the lines of this task say so from now on; empty values are left out."""
-    known = {name: value for name, value in fields.items() if value is not None and value != ""}
-    _BOUND.set({**bound(), **known})
+    """Have the lines of this task say so from now on; an empty value ends what was said."""
+    every = {**bound(), **fields}
+    _BOUND.set({name: value for name, value in every.items() if value is not None and value != ""})
 
 
 def bound() -> Fields:

@@ -12,6 +12,9 @@ from collections.abc import Iterator
 
 PLAIN = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+# By which a name with a colon, such as vLLM's, stays as it is. `underscores`, the library's own
+# choice, writes samples under other names than their families.
+NAMES_AS_THEY_ARE = "allow-utf-8"
 # What differs in 0.0.1 is nothing that we write.
 _VERSIONS = ("", "0.0.1", "1.0.0")
 

@@ -13,6 +13,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
+from chiasm_contract.ending import end
+
 T = TypeVar("T")
 
 PAUSE_SECONDS = 1.0
@@ -34,9 +36,7 @@ class SharedWork(Generic[T]):
 
     async def close(self) -> None:
         """End what runs."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await end([] if self._task is None else [self._task])
 
     async def _run(self, work: Callable[[], Awaitable[T]]) -> T:
         await asyncio.sleep(max(0.0, self._may_begin - time.monotonic()))

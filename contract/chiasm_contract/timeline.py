@@ -16,6 +16,8 @@ from typing import Literal, NamedTuple, get_args
 
 from pydantic import BaseModel, ConfigDict
 
+from chiasm_contract.errors import InvalidRequest
+
 # Of the whole engine, not of one request.
 ENGINE = ""
 MAX_LAST_SECONDS = 600.0
@@ -163,6 +165,24 @@ class RequestSpans(_Message):
 
     anchor: Anchor
     spans: tuple[Span, ...] = ()
+
+
+def last_seconds(query: Mapping[str, str]) -> float:
+    """What a question for a timeline says in `last_seconds`.
+
+    Raises: InvalidRequest.
+    """
+    try:
+        seconds = float(query.get("last_seconds", DEFAULT_LAST_SECONDS))
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds <= MAX_LAST_SECONDS:
+        raise InvalidRequest(
+            f"last_seconds is not above 0 and at most {MAX_LAST_SECONDS:g}; give a number of "
+            "seconds, or request=ID instead.",
+            param="last_seconds",
+        )
+    return seconds
 
 
 def choice_id(request: str, serial: int, choice: int) -> str:

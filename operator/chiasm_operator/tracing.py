@@ -70,8 +70,8 @@ class TracedPass(Pass):
             return await super().run(namespace, name)
         attributes = {"k8s.namespace.name": namespace, "chiasm.resource": name}
         span = self.tracer.start_span("reconcile", attributes=attributes)
-        if span.is_recording():
-            logs.bind(trace_id=f"{span.get_span_context().trace_id:032x}")
+        recorded = span.is_recording()
+        logs.bind(trace_id=f"{span.get_span_context().trace_id:032x}" if recorded else None)
         try:
             rest = await super().run(namespace, name)
         except Exception as error:

@@ -10,17 +10,12 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from chiasm_contract.metric_forms import OPENMETRICS, PLAIN
+from chiasm_contract.metric_forms import NAMES_AS_THEY_ARE, OPENMETRICS, PLAIN
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.openmetrics import exposition as openmetrics
 
 _FAMILY = re.compile(r"^# (?:HELP|TYPE|UNIT) (?P<name>\S+)")
 _END = "# EOF\n"
-
-
-# Names with a colon, such as vLLM's, stay as they are. `underscores`, which is the library's
-# choice, writes their samples under other names than their families.
-_AS_THEY_ARE = "allow-utf-8"
 
 
 @dataclass(frozen=True)
@@ -35,7 +30,7 @@ def encoded(registry: CollectorRegistry, form: str) -> str:
     """What a registry has, in one of the two forms."""
     if form == OPENMETRICS:
         data: bytes = openmetrics.generate_latest(  # type: ignore[no-untyped-call]
-            registry, escaping=_AS_THEY_ARE
+            registry, escaping=NAMES_AS_THEY_ARE
         )
         return data.decode()
     return generate_latest(registry).decode()

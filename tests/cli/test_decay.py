@@ -50,6 +50,24 @@ def test_all_that_it_writes(measured: list[tuple[Any, ...]], tmp_path: Path) -> 
         assert words in ended.stdout
 
 
+@pytest.mark.parametrize(
+    ("option", "name", "words"),
+    [
+        ("--output", "nowhere/d.json", "there is no folder"),
+        ("--rules", ".", "is a folder"),
+        ("--picture", "d.txt", "end it in one of"),
+        ("--picture", "d", "end it in one of"),
+    ],
+)
+def test_what_cannot_be_written_is_said_before_anything_is_measured(
+    measured: list[tuple[Any, ...]], tmp_path: Path, option: str, name: str, words: str
+) -> None:
+    ended = decay("demo", option, str(tmp_path / name))
+    assert isinstance(ended.exception, CliError)
+    assert words in str(ended.exception)
+    assert measured == []
+
+
 @pytest.mark.usefixtures("measured")
 def test_without_options_nothing_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

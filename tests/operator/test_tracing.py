@@ -109,6 +109,21 @@ async def test_lines_of_a_pass_name_its_trace(
     assert record.__dict__["trace_id"] == collector.one("reconcile").trace_id
 
 
+async def test_lines_of_a_pass_that_is_not_traced_name_no_trace_of_another(
+    collector: Collector, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Passes of a resource run in one task."""
+    caplog.handler.addFilter(logs.BoundFields())
+
+    async def passes() -> None:
+        await passed(collector, lambda: None)
+        await passed(collector, lambda: logging.getLogger("chiasm").warning("looking"), ratio=0.0)
+
+    await asyncio.create_task(passes())
+    (record,) = [each for each in caplog.records if each.message == "looking"]
+    assert "trace_id" not in record.__dict__
+
+
 @pytest.mark.parametrize("endpoint", ["collector:4318", "http://user@there", "http://a?b"])
 def test_what_is_no_endpoint_is_refused(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("WORKER", "SIDECAR", "SIDECAR_PEERS"):

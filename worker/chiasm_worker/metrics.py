@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from chiasm_contract.block_guard import REJECT_FIELDS, Outcome, Verdict
 from chiasm_contract.config import COMPRESSION_RATIOS
-from chiasm_contract.metric_forms import OPENMETRICS, form_for
+from chiasm_contract.metric_forms import NAMES_AS_THEY_ARE, OPENMETRICS, form_for
 from chiasm_contract.metric_spec import KNOWN_MODALITIES
 from chiasm_contract.metric_specs import specs_of
 from prometheus_client import CollectorRegistry, generate_latest
@@ -176,7 +176,5 @@ def exposition(engine: Engine, model_id: str, accept: str) -> tuple[bytes, str]:
     registry.register(EngineCollector(engine, model_id))
     form = form_for(accept)
     if form == OPENMETRICS:
-        # The library's other escaping writes samples of vLLM's names, which have a colon, under
-        # other names than their families.
-        return openmetrics.generate_latest(registry, escaping="allow-utf-8"), form
+        return openmetrics.generate_latest(registry, escaping=NAMES_AS_THEY_ARE), form
     return generate_latest(registry), form

@@ -10,8 +10,7 @@ import functools
 from collections.abc import Mapping
 
 from chiasm_contract import logs, trace_context
-from chiasm_contract.errors import InvalidRequest
-from chiasm_contract.timeline import DEFAULT_LAST_SECONDS, MAX_LAST_SECONDS
+from chiasm_contract.timeline import last_seconds
 from starlette.responses import Response
 
 from chiasm_worker.engine.engine import Engine
@@ -44,7 +43,7 @@ async def answer_timeline(engine: Engine, query: Mapping[str, str]) -> Response:
     if request is not None:
         read = functools.partial(reading.of_request, engine.timeline, request, num_blocks)
     else:
-        seconds = _last_seconds(query)
+        seconds = last_seconds(query)
         read = functools.partial(reading.last, engine.timeline, seconds, num_blocks)
     # Tens of thousands of tuples take a while.
     return Response(await asyncio.to_thread(read), media_type=_JSON)
@@ -55,18 +54,3 @@ def answer_spans(engine: Engine, query: Mapping[str, str]) -> Response:
     they are given once."""
     found = reading.spans(engine.timeline, query.get("request", ""))
     return Response(found.model_dump_json(), media_type=_JSON)
-
-
-def _last_seconds(query: Mapping[str, str]) -> float:
-    given = query.get("last_seconds", str(DEFAULT_LAST_SECONDS))
-    try:
-        seconds = float(given)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds <= MAX_LAST_SECONDS:
-        raise InvalidRequest(
-            f"last_seconds is not above 0 and at most {MAX_LAST_SECONDS:g}; give a number of "
-            "seconds, or request=ID instead.",
-            param="last_seconds",
-        )
-    return seconds

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from chiasm_contract.metric_forms import OPENMETRICS, form_for
+from chiasm_contract.metric_forms import NAMES_AS_THEY_ARE, OPENMETRICS, form_for
 from chiasm_contract.metric_spec import MetricSpec
 from chiasm_contract.metric_specs import specs_of
 from chiasm_contract.operator_metric_specs import PASS_OUTCOMES
@@ -113,8 +113,12 @@ def exposition(known: Known, accept: str) -> tuple[bytes, str]:
     registry = CollectorRegistry()
     registry.register(_Collected(known))
     form = form_for(accept)
-    encode = openmetrics.generate_latest if form == OPENMETRICS else generate_latest
-    return encode(registry), form
+    if form == OPENMETRICS:
+        data: bytes = openmetrics.generate_latest(  # type: ignore[no-untyped-call]
+            registry, escaping=NAMES_AS_THEY_ARE
+        )
+        return data, form
+    return generate_latest(registry), form
 
 
 def told(manifests: Iterable[Manifest]) -> tuple[Manifest, ...]:

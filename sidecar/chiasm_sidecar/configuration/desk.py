@@ -17,6 +17,7 @@ from typing import Self
 from chiasm_contract.clients import DEFAULTS, ClientSettings
 from chiasm_contract.config import SidecarConfig
 from chiasm_contract.configuration import Approvals, ConfigReport, ConfigSource, Configuration, Use
+from chiasm_contract.ending import end
 
 from chiasm_sidecar.configuration import delivered
 from chiasm_sidecar.configuration.delivered import DigestKey
@@ -28,7 +29,6 @@ from chiasm_sidecar.configuration.pace import Pace
 from chiasm_sidecar.configuration.proofs import Proofs
 from chiasm_sidecar.configuration.shared import SharedKeeper
 from chiasm_sidecar.configuration.vault.server import VaultServer
-from chiasm_sidecar.ending import end
 from chiasm_sidecar.metrics import Metrics
 
 log = logging.getLogger("chiasm.sidecar.configuration")

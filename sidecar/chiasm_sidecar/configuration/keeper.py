@@ -26,6 +26,7 @@ from chiasm_contract.configuration import (
     SourceReport,
     Use,
 )
+from chiasm_contract.ending import end
 
 from chiasm_sidecar.configuration.current import Current, Generation
 from chiasm_sidecar.configuration.decide import backoff
@@ -33,7 +34,6 @@ from chiasm_sidecar.configuration.meters import ConfigMeters
 from chiasm_sidecar.configuration.offers import SourceFault
 from chiasm_sidecar.configuration.pace import Pace
 from chiasm_sidecar.configuration.proofs import Proof, Proofs
-from chiasm_sidecar.ending import end
 
 # A look does what is due: another lease, its proof.
 _MAX_STEPS = 8

@@ -13,9 +13,9 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
 from chiasm_contract.block_record import RecordKind
+from chiasm_contract.ending import end
 from chiasm_contract.tiers import BlockTiers, RecordKindName
 
-from chiasm_sidecar.ending import end
 from chiasm_sidecar.kv.meters import Meters, place_name
 from chiasm_sidecar.kv.namespaces import Registry
 from chiasm_sidecar.kv.peers.tier import PeerTier

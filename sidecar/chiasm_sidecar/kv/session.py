@@ -42,15 +42,15 @@ _STORE_BYTES = 8 * 2**20
 _MAX_NAMESPACES = 4096
 
 
-def _span(look: Look) -> Span:
-    """A look at a tier, for the trace of the request that it was for."""
+def _span(look: Look, num_found: int) -> Span:
+    """A look at a tier, for the trace of the request that it was for; found is what was of use."""
     place = place_name(look.place)
     attributes: dict[str, Detail] = {
         "tier": place,
         "asked_blocks": look.num_keys,
-        "found_blocks": look.num_found or 0,
+        "found_blocks": num_found,
     }
-    fault = "unavailable" if look.num_found is None else ""
+    fault = "" if look.answered else "unavailable"
     return Span(f"tier {place}", look.start, look.end, -1, attributes, fault)
 
 
@@ -137,7 +137,7 @@ class Session:
         if self.tell is not None and trace is not None:
             for _, reading in fetching.readings:
                 for look in reading.looks:
-                    self.tell(trace, _span(look))
+                    self.tell(trace, _span(look, reading.places.count(look.place)))
         for keys, reading in fetching.readings:
             await self.store.learn(namespace, keys, reading)
 

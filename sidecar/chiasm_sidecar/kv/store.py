@@ -40,13 +40,13 @@ _NO_KEY = bytes(32)
 
 
 class Look(NamedTuple):
-    """One tier was asked for some keys; `num_found` is None when it could not be, or was late."""
+    """One tier was asked for some keys, and answered in time or did not."""
 
     place: Place
     start: float
     end: float
     num_keys: int
-    num_found: int | None
+    answered: bool
 
 
 @dataclass(slots=True)
@@ -120,9 +120,8 @@ class BlockStore:
             wanted = keys if len(missing) == count else [keys[i] for i in missing]
             asked = time.perf_counter()
             records = await level.get_many(namespace, wanted, deadline, fair_seconds)
-            num_found = None if records is None else sum(map(bool, records))
-            look = Look(level.tier.place, asked, time.perf_counter(), len(wanted), num_found)
-            reading.looks.append(look)
+            ended, answered = time.perf_counter(), records is not None
+            reading.looks.append(Look(level.tier.place, asked, ended, len(wanted), answered))
             if records is None:
                 some_not_asked = True
             else:

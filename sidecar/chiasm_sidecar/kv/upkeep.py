@@ -19,7 +19,8 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from chiasm_sidecar.ending import end
+from chiasm_contract.ending import end
+
 from chiasm_sidecar.kv.meters import place_name
 from chiasm_sidecar.kv.namespaces import Registry
 from chiasm_sidecar.kv.tiers.base import TierFailed

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 
 from chiasm_contract.errors import NotFound, Unavailable
-from chiasm_contract.timeline import DEFAULT_LAST_SECONDS, MAX_LAST_SECONDS, Recording
+from chiasm_contract.timeline import Recording, last_seconds
 from starlette.responses import Response
 
 from chiasm_sidecar.recording.timeline import Timeline
@@ -37,9 +37,9 @@ class TimelineRoute:
             name = query.get("request")
             if name is not None:
                 return await self._of_request(name)
-            asked = query.get("last_seconds", str(DEFAULT_LAST_SECONDS))
-            theirs = await self._ask({"last_seconds": asked})
-            return _pod(self._timeline.last(_seconds(asked)), theirs)
+            seconds = last_seconds(query)
+            theirs = await self._ask({"last_seconds": f"{seconds:g}"})
+            return _pod(self._timeline.last(seconds), theirs)
 
     async def _of_request(self, name: str) -> Response:
         answer_id = self._timeline.find(name)
@@ -58,15 +58,6 @@ class TimelineRoute:
             return await self._worker.timeline(query)
         except Unavailable:
             return b"null"
-
-
-def _seconds(asked: str) -> float:
-    """What the worker has found in order, unless it is away."""
-    try:
-        seconds = float(asked)
-    except ValueError:
-        return DEFAULT_LAST_SECONDS
-    return seconds if 0 < seconds <= MAX_LAST_SECONDS else DEFAULT_LAST_SECONDS
 
 
 def _pod(ours: Recording, theirs: bytes) -> Response:

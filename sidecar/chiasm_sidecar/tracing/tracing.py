@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from chiasm_contract import trace_context
 from chiasm_contract.config import SidecarConfig, TracingConfig
+from chiasm_contract.ending import end
 from chiasm_contract.errors import ChiasmError
 from chiasm_contract.timeline import Span
 from chiasm_contract.trace_context import TraceContext
@@ -62,9 +63,7 @@ class Tracing:
     async def __aexit__(self, *_: object) -> None:
         if self._collecting:
             await asyncio.wait(self._collecting, timeout=_COLLECT_SECONDS)
-        for task in self._collecting:
-            task.cancel()
-        await asyncio.gather(*self._collecting, return_exceptions=True)
+        await end(self._collecting)
         await asyncio.to_thread(self.outbox.shutdown)
 
     def begin(self, headers: Mapping[str, str], started: float) -> RequestTrace:

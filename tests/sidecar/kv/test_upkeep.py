@@ -11,8 +11,8 @@ from typing import Any
 
 from chiasm_contract.block_guard import USE
 from chiasm_contract.block_wire import Tier as Place
+from chiasm_contract.ending import end
 from chiasm_contract.tiers import ValkeyTier as ValkeySettings
-from chiasm_sidecar.ending import end
 from chiasm_sidecar.kv.meters import Meters
 from chiasm_sidecar.kv.namespaces import Registry, State
 from chiasm_sidecar.kv.tiers.base import TierFailed

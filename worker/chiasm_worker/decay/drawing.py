@@ -18,6 +18,17 @@ from chiasm_worker.decay.record import Decay
 _CLAIMED = Power(1.0, 0.07, 0.82)
 
 
+def check_kind(path: Path) -> None:
+    """Raise ValueError for a name whose ending is of no kind of picture."""
+    kinds = sorted(Figure().canvas.get_supported_filetypes())
+    if path.suffix.removeprefix(".") not in kinds:
+        raise ValueError(
+            f"{path} does not say what kind of picture it is; end it in one of: "
+            + ", ".join(f".{kind}" for kind in kinds)
+            + "."
+        )
+
+
 def draw(decay: Decay, path: Path) -> None:
     """Write the picture; its kind follows from the name's ending."""
     figure = Figure(figsize=(10, 4.2), layout="constrained")

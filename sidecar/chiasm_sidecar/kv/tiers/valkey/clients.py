@@ -15,12 +15,12 @@ import contextlib
 from collections.abc import AsyncIterator, Hashable
 from typing import Any
 
+from chiasm_contract.ending import end
 from chiasm_contract.tiers import ValkeyTier as ValkeySettings
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from chiasm_sidecar.ending import end
 from chiasm_sidecar.kv.tiers.valkey import logins
 from chiasm_sidecar.kv.tiers.valkey.logins import Login
 from chiasm_sidecar.kv.tiers.valkey.scripts import PUT, REMOVE

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from typing import Any
 
 _CANCEL_AGAIN_SECONDS = 0.5
 
 
-async def end(tasks: Iterable[asyncio.Task[None]]) -> None:
+async def end(tasks: Iterable[asyncio.Task[Any]]) -> None:
     """Cancel tasks until each has ended."""
     every = running = set(tasks)
     while running:
