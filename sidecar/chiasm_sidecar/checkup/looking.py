@@ -16,6 +16,7 @@ from chiasm_contract.shared_work import SharedWork
 from chiasm_sidecar.checkup.judging import PodReadings, report
 from chiasm_sidecar.configuration.desk import Desk
 from chiasm_sidecar.metrics import Metrics
+from chiasm_sidecar.pod_state import pod_state
 from chiasm_sidecar.readiness import Readiness
 from chiasm_sidecar.traffic.division import Division
 from chiasm_sidecar.worker_client import WorkerClient
@@ -72,12 +73,11 @@ class Checkups:
         )
 
     async def _readings(self) -> PodReadings:
-        metrics, state = self._metrics, self._readiness.state
-        parts = {"traffic": self._division.report(), "configuration": self._desk.report()}
+        metrics = self._metrics
         failures = "chiasm_sidecar_worker_failures_total"
         return PodReadings(
             now=time.time(),
-            state=state.model_copy(update=parts),
+            state=pod_state(self._readiness, self._division, self._desk),
             waits_seconds=await self._waits(),
             worker_timeout_seconds=self._clients.worker_timeout_seconds,
             num_requests=int(metrics.total("chiasm_sidecar_requests_total")),

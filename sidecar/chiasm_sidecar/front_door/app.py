@@ -25,6 +25,7 @@ from chiasm_sidecar.front_door.chat import ChatEndpoint
 from chiasm_sidecar.front_door.client_waits import ClientGone
 from chiasm_sidecar.front_door.schema import ChatRequest
 from chiasm_sidecar.metrics import Metrics
+from chiasm_sidecar.pod_state import pod_state
 from chiasm_sidecar.readiness import Readiness
 from chiasm_sidecar.recording.route import PATH as TIMELINE_PATH
 from chiasm_sidecar.recording.route import TimelineRoute
@@ -141,8 +142,7 @@ def create_metrics_app(
     @_get(app, "/state")
     async def state() -> Response:
         """The pod's state and identity, and what it says of its traffic and configuration."""
-        parts = {"traffic": division.report(), "configuration": desk.report()}
-        whole = readiness.state.model_copy(update=parts)
+        whole = pod_state(readiness, division, desk)
         return Response(whole.model_dump_json(), media_type="application/json")
 
     @app.post("/-/reload")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from chiasm_contract.errors import Unavailable
 from chiasm_contract.timeline import Anchor, Event, PodRecording, Recording
 from chiasm_sidecar.recording.timeline import Notes, Timeline
@@ -82,11 +83,18 @@ async def test_who_is_unknown_is_told(start_pod: StartPod) -> None:
         assert "answer's id" in (await response.json())["error"]["message"]
 
 
-async def test_the_workers_refusal_is_passed_on(start_pod: StartPod) -> None:
+@pytest.mark.parametrize("is_away", [False, True])
+@pytest.mark.parametrize("asked", ["-1", "0", "601", "nan", "a minute"])
+async def test_seconds_that_are_none_are_refused(
+    start_pod: StartPod, asked: str, is_away: bool
+) -> None:
     pod = await start_pod()
+    if is_away:
+        await pod.worker.stop()
     where = f"{pod.metrics_url}/-/timeline"
-    async with pod.http.get(where, params={"last_seconds": "-1"}) as response:
+    async with pod.http.get(where, params={"last_seconds": asked}) as response:
         assert response.status == 400
+        assert "above 0 and at most 600" in (await response.json())["error"]["message"]
 
 
 async def test_nothing_of_what_was_asked_is_in_it(start_pod: StartPod) -> None:
