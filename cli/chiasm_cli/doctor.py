@@ -61,11 +61,9 @@ def doctor(
     The pod goes on serving. A built-in picture is asked about, never a client's.
     """
     try:
-        if url and mmi:
-            raise CliError("--url names one pod and --mmi all pods of a resource; give one.")
-        patients = (
-            of_resource(Kubectl(context, namespace), mmi) if mmi else [at(url or pods.DEFAULT_URL)]
-        )
+        kubectl = Kubectl(context, namespace)
+        pods.check_choice(url, mmi, kubectl)
+        patients = of_resource(kubectl, mmi) if mmi else [at(url or pods.DEFAULT_URL)]
     except CliError as error:
         print(f"chiasm: {error}", file=sys.stderr)
         raise typer.Exit(_NOT_SEEN) from error

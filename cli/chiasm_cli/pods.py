@@ -14,6 +14,7 @@ from typing import Any
 from chiasm_contract import names
 
 from chiasm_cli import servers
+from chiasm_cli.errors import CliError
 from chiasm_cli.kubectl import Kubectl
 
 # A pod's port of metrics and state, where it is on this machine.
@@ -28,6 +29,17 @@ class RunningPod:
     name: str
     revision: str
     proxy: str
+
+
+def check_choice(url: str, mmi: str, kubectl: Kubectl) -> None:
+    """Raise CliError unless a pod's address or a resource is meant, not both."""
+    if url and mmi:
+        raise CliError("--url names one pod and --mmi all pods of a resource; give one.")
+    if not mmi and (kubectl.namespace or kubectl.context):
+        raise CliError(
+            "--namespace and --context say where a resource is; name it with --mmi, or leave them "
+            "out."
+        )
 
 
 def running(kubectl: Kubectl, resource: Mapping[str, Any]) -> Iterator[RunningPod]:

@@ -106,6 +106,7 @@ async def test_the_wrong_port_is_named(pod: Pod) -> None:
         (("--url", "ftp://here"), "'ftp://here' is not an address"),
         (("--url", "http://here:no"), "is not an address"),
         (("--url", "http://127.0.0.1:1", "--mmi", "a"), "give one"),
+        (("--context", "prod"), "name it with --mmi"),
     ],
 )
 def test_what_cannot_be_asked_ends_with_2(arguments: tuple[str, ...], words: str) -> None:

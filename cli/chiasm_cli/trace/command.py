@@ -51,7 +51,12 @@ RequestArgument = Annotated[
 LastOption = Annotated[
     str, typer.Option("--last", help="Instead of a request: all of the last seconds, like 60s.")
 ]
-UrlOption = Annotated[str, typer.Option(help="A pod's port of metrics and state.")]
+UrlOption = Annotated[
+    str,
+    typer.Option(
+        help=f"A pod's port of metrics and state; default: {DEFAULT_URL}", show_default=False
+    ),
+]
 MmiOption = Annotated[
     str, typer.Option(help="Instead of --url: all pods of this MultimodalInference, by kubectl.")
 ]
@@ -64,7 +69,7 @@ def record(
     output: Annotated[
         Path, typer.Option("-o", "--output", help="Where the trace is written.")
     ] = Path("chiasm.pftrace"),
-    url: UrlOption = DEFAULT_URL,
+    url: UrlOption = "",
     mmi: MmiOption = "",
     namespace: NamespaceOption = "",
     context: ContextOption = "",
@@ -88,7 +93,7 @@ def record(
 def report(
     request: RequestArgument = "",
     last: LastOption = "",
-    url: UrlOption = DEFAULT_URL,
+    url: UrlOption = "",
     mmi: MmiOption = "",
     namespace: NamespaceOption = "",
     context: ContextOption = "",

@@ -22,9 +22,10 @@ _TIMEOUT_SECONDS = 60
 
 @dataclass(frozen=True)
 class Where:
-    """Whom to ask: the address of a pod's port for metrics, or a resource's name."""
+    """Whom to ask: the address of a pod's port for metrics, or a resource's name; neither: the port
+    on this machine."""
 
-    url: str
+    url: str = ""
     mmi: str = ""
     namespace: str = ""
     context: str = ""
@@ -33,11 +34,14 @@ class Where:
 def recordings(where: Where, query: Mapping[str, str]) -> dict[str, PodRecording]:
     """What each pod has noted, by its name.
 
-    Raises: CliError when nobody answers, or nobody knows the request.
+    Raises: CliError when nobody answers, nobody knows the request, or two are named.
     """
+    kubectl = Kubectl(where.context, where.namespace)
+    pods.check_choice(where.url, where.mmi, kubectl)
     if where.mmi:
-        return _of_resource(where, query)
-    return {urlsplit(where.url).netloc: _of_url(where.url, query)}
+        return _of_resource(kubectl, where.mmi, query)
+    url = where.url or pods.DEFAULT_URL
+    return {urlsplit(url).netloc: _of_url(url, query)}
 
 
 def _of_url(url: str, query: Mapping[str, str]) -> PodRecording:
@@ -51,9 +55,8 @@ def _of_url(url: str, query: Mapping[str, str]) -> PodRecording:
     return _parsed(body, url)
 
 
-def _of_resource(where: Where, query: Mapping[str, str]) -> dict[str, PodRecording]:
-    kubectl = Kubectl(where.context, where.namespace)
-    (resource,) = kubectl.get(RESOURCES, where.mmi)
+def _of_resource(kubectl: Kubectl, mmi: str, query: Mapping[str, str]) -> dict[str, PodRecording]:
+    (resource,) = kubectl.get(RESOURCES, mmi)
     found: dict[str, PodRecording] = {}
     words = "it has no running pod"
     for pod in pods.running(kubectl, resource):
@@ -64,7 +67,7 @@ def _of_resource(where: Where, query: Mapping[str, str]) -> dict[str, PodRecordi
             continue
         found[pod.name] = _parsed(body.encode(), pod.name)
     if not found:
-        raise CliError(f"no pod of {where.mmi} has told what it did: {words}")
+        raise CliError(f"no pod of {mmi} has told what it did: {words}")
     return found
 
 

@@ -74,6 +74,8 @@ async def test_an_unknown_request_is_a_sentence(start_pod: StartPod) -> None:
         (["some", "--url", "ftp://there"], "is not an address"),
         (["some", "--url", "http://127.0.0.1:x"], "is not an address"),
         (["some", "--url", "http://127.0.0.1:9"], "nothing answers"),
+        (["some", "--url", "http://127.0.0.1:9", "--mmi", "a"], "give one"),
+        (["report", "some", "--namespace", "vision"], "name it with --mmi"),
     ],
 )
 async def test_what_can_be_wrong(words: list[str], said: str) -> None:
