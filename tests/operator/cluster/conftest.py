@@ -215,6 +215,10 @@ class Namespace:
         ]
         return found
 
+    def reasons(self, name: str) -> set[str]:
+        """Those of its events, each of which is posted behind the status that it is about."""
+        return {event["reason"] for event in self.events(name)}
+
 
 class ReadyMaker(threading.Thread):
     """Says of each unscheduled pod that it is ready, as a kubelet would: rollouts then complete."""

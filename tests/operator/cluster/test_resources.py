@@ -61,7 +61,7 @@ def own_served(own_world: World, own_operator: Any, name: str, eventually: Event
     return name
 
 
-def test_it_is_made_and_said(world: World, served: str) -> None:
+def test_it_is_made_and_said(world: World, served: str, eventually: Eventually) -> None:
     assert kinds(world, served) == KINDS
     resource = world.get(world.path(served))
     status = resource["status"]
@@ -72,9 +72,10 @@ def test_it_is_made_and_said(world: World, served: str) -> None:
     assert status["revision"].startswith("v1-")
     config = world.children(served)["ConfigMap", f"{served}-{status['revision']}"]
     assert set(config["data"]) == {"worker.json", "sidecar.json"}
+    expected = {"RolloutInProgress", "AllReplicasReady"}
+    eventually(lambda: expected <= world.reasons(served), f"events should tell {expected}")
     reasons = [event["reason"] for event in world.events(served)]
     assert sorted(reasons) == sorted(set(reasons)), "an event is told once"
-    assert {"RolloutInProgress", "AllReplicasReady"} <= set(reasons)
 
 
 def test_nothing_of_kopf_is_left_in_the_resource(world: World, served: str) -> None:

@@ -47,7 +47,8 @@ def test_a_canary_by_annotation_is_promoted_without_a_restart(
     first = calm.status(name)["revision"]
     calm.annotate(name, canary_weight="5")
     calm.apply(name, replicas=2, engine={"maxNumSeqs": 3})
-    eventually(lambda: calm.status(name)["rollout"]["weight"] == "5", "it should get 5 %")
+    eventually(lambda: calm.status(name)["rollout"]["state"] == "Paused", "it should rest at 5 %")
+    assert calm.status(name)["rollout"]["weight"] == "5"
     second = calm.status(name)["revision"]
     assert deployments(calm, name) == {first: 2, second: 1}
     assert pointer(calm, name) == first
@@ -57,8 +58,8 @@ def test_a_canary_by_annotation_is_promoted_without_a_restart(
     assert pointer(calm, name) == second
     eventually(lambda: calm.condition(name, "Ready").get("status") == "True", "it should be Ready")
     calm.annotate(name, canary_weight=None, rollout_action=None)
-    reasons = {event["reason"] for event in calm.events(name)}
-    assert {"TrafficWeightUpdated", "RolloutPaused", "RolloutPromoted"} <= reasons
+    expected = {"TrafficWeightUpdated", "RolloutPaused", "RolloutPromoted"}
+    eventually(lambda: expected <= calm.reasons(name), f"events should tell {expected}")
     calm.delete(calm.path(name))
 
 
@@ -70,6 +71,7 @@ def test_a_bad_annotation_is_told(calm: World, name: str, eventually: Eventually
         lambda: calm.condition(name, "RolloutHealthy").get("reason") == "InvalidAnnotation",
         "a condition should name it",
     )
+    eventually(lambda: "InvalidAnnotation" in calm.reasons(name), "an event should name it")
     messages = [
         event["message"] for event in calm.events(name) if event["reason"] == "InvalidAnnotation"
     ]
