@@ -26,8 +26,8 @@ DELAY_SECONDS = 1.0
 # How long what still waits may take when the process ends.
 _LAST_SECONDS = 2.0
 _NOT_TAKEN = (
-    "the collector takes no spans, they are lost, and requests go on: does one listen at the endpoint "
-    "for OTLP over HTTP?"
+    "the collector takes no spans, they are lost, and requests go on: does one listen at the "
+    "endpoint for OTLP over HTTP?"
 )
 
 
