@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from chiasm_contract.errors import NotFound, Unavailable
+from chiasm_contract.errors import InvalidRequest, NotFound, Unavailable
 from chiasm_contract.timeline import Recording, last_seconds
 from starlette.responses import Response
 
@@ -33,6 +33,12 @@ class TimelineRoute:
 
         Raises: InvalidRequest for another question, NotFound for a request that nobody knows.
         """
+        if len(query) > 1 or not query.keys() <= {"request", "last_seconds"}:
+            raise InvalidRequest(
+                f"{', '.join(query)} cannot be asked for; give request=ID or last_seconds, "
+                "nothing else.",
+                param=next(iter(query)),
+            )
         async with self._turns.turn():
             name = query.get("request")
             if name is not None:
