@@ -121,6 +121,19 @@ def test_all_pods_of_a_resource_are_asked(cluster: Path) -> None:
     assert "c:9100" not in calls
 
 
+def test_a_pod_that_is_missing_in_the_last_seconds_is_named(
+    cluster: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers = json.loads((cluster / "answers").read_text())
+    path = "get --raw /api/v1/namespaces/vision/pods/a:9100/proxy/-/timeline?last_seconds=60"
+    answers[path] = json.loads(whole_pod().model_dump_json())
+    (cluster / "answers").write_text(json.dumps(answers))
+    assert set(recordings(Where("", "shelf-reader"), {"last_seconds": "60"})) == {"a"}
+    assert "chiasm: b is not in it: kubectl" in capsys.readouterr().err
+    recordings(Where("", "shelf-reader"), {"request": "r"})
+    assert capsys.readouterr().err == "", "other pods need not know a request"
+
+
 def test_nobody_knows_the_request(cluster: Path) -> None:
     with pytest.raises(CliError, match="no pod of shelf-reader has told"):
         recordings(Where("", "shelf-reader"), {"request": "other"})
