@@ -14,7 +14,7 @@ from chiasm_dashboards.board import Board, Panel, filled_in
 from chiasm_dashboards.boards import BOARDS
 from chiasm_dashboards.grafana import to_json
 
-from tests.charts.test_alerts import OF_SCRAPES, RECORDED, SPECS, names_in
+from tests.charts.test_alerts import OF_SCRAPES, RECORDED, SPECS, misread, names_in
 
 FOLDER = Path(__file__).resolve().parents[2] / "charts" / "chiasm" / "dashboards"
 PANELS = [(board, panel) for board in BOARDS for panel in board.panels()]
@@ -34,6 +34,7 @@ def test_a_panel_asks_for_metrics_and_labels_that_there_are(board: Board, panel:
         assert asked <= set(SPECS) | RECORDED
         known = OF_SCRAPES.union({"le"}, *(SPECS[name].labels for name in asked - RECORDED))
         known |= {"modality"} if asked & RECORDED else set()
+        assert misread(query.expr) == set()
         used = set(re.findall(r"\{\{(\w+)\}\}", query.legend))
         for labels in re.findall(r"\b(?:on|by) \(([^)]*)\)", query.expr):
             used |= {name.strip() for name in labels.split(",") if name.strip()}

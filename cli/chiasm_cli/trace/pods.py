@@ -35,7 +35,7 @@ class Where:
 
 
 def recordings(where: Where, query: Mapping[str, str]) -> dict[str, PodRecording]:
-    """What each pod has noted, by its name.
+    """What each pod has noted, by its name; of some seconds, stderr names those that told nothing.
 
     Raises: CliError when nobody answers, nobody knows the request, or two are named.
     """

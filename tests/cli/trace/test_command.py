@@ -157,3 +157,7 @@ def test_a_pod_that_cannot_be_asked_is_told(
     (cluster / "answers").write_text(json.dumps(answers))
     assert set(recordings(Where(mmi="shelf-reader"), {"last_seconds": "60"})) == {"a"}
     assert capsys.readouterr().err.startswith("chiasm: b is left out: kubectl: Error from server")
+    answers[proxied] = recording
+    (cluster / "answers").write_text(json.dumps(answers))
+    recordings(Where(mmi="shelf-reader"), {"request": "r"})
+    assert capsys.readouterr().err == "", "other pods need not know a request"
