@@ -21,7 +21,7 @@ from tests.turns import turn_with
 
 CLUSTER_NAME = "chiasm-test"
 
-# No test fails because the machine was busy: neither what is tested nor what is drawn has a deadline.
+# No test fails because the machine was busy: no example, and no drawing of one, has a deadline.
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("unhurried")
 
