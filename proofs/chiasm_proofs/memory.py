@@ -31,7 +31,7 @@ class Poisoned:
     """Makes tensors whose surroundings are poison, and tells afterwards whether they still are."""
 
     def __init__(self, device: torch.device) -> None:
-        self._device = device
+        self.device = device
         self._made: list[tuple[torch.Tensor, torch.Tensor]] = []
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype, hole: int = 0) -> torch.Tensor:
@@ -43,7 +43,7 @@ class Poisoned:
         """
         inner = math.prod(shape[1:]) + hole
         size = inner * shape[0] + 2 * GUARD
-        storage = torch.empty(size, dtype=dtype, device=self._device)
+        storage = torch.empty(size, dtype=dtype, device=self.device)
         _poison(storage)
         strides = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
         if strides:
@@ -57,6 +57,21 @@ class Poisoned:
         tensor = self.empty(values.shape, values.dtype, hole)
         tensor.copy_(values)
         return tensor
+
+    def far(self, shape: Sequence[int], dtype: torch.dtype, stride: int) -> torch.Tensor:
+        """A tensor full of poison, `stride` elements from one index of the first axis to the next.
+
+        On the CPU it takes memory only where it holds something.
+        """
+        size = stride * (shape[0] - 1) + math.prod(shape[1:])
+        if self.device.type == "cpu":
+            storage = sparse(size, dtype)
+        else:
+            storage = torch.empty(size, dtype=dtype, device=self.device)
+        inner = [math.prod(shape[i + 1 :]) for i in range(1, len(shape))]
+        view = storage.as_strided(tuple(shape), (stride, *inner))
+        view.copy_(self._fresh(dtype).expand(view.shape))
+        return view
 
     def intact(self) -> bool:
         """Whether guards and holes of all tensors made are still poison."""
@@ -72,7 +87,7 @@ class Poisoned:
         return True
 
     def _fresh(self, dtype: torch.dtype) -> torch.Tensor:
-        one = torch.empty(1, dtype=dtype, device=self._device)
+        one = torch.empty(1, dtype=dtype, device=self.device)
         _poison(one)
         return one
 

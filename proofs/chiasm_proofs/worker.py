@@ -51,6 +51,11 @@ def interpreted() -> dict[str, Question]:
         trial = Trial(wrong.CASE, wrong.wrongly_doubled, wrong.doubled, 0, device, watcher)
         return told(trial.judge())
 
+    def engine(model: str, seed: int, cache: str | None) -> Answer:
+        from chiasm_proofs.engine import mismatches  # noqa: PLC0415 - imports transformers
+
+        return mismatches(model, seed, cache)
+
     def refused_sum() -> Answer:
         try:
             silent.bf16_sum()
@@ -83,6 +88,7 @@ def interpreted() -> dict[str, Question]:
         "case": case,
         "planted": plant,
         "silent": silent_error,
+        "engine": engine,
         "wrong_case": wrong_case,
         "refused_sum": refused_sum,
         "die": lambda: os._exit(3),

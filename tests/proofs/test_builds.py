@@ -36,7 +36,12 @@ def test_names_are_unique_and_each_operation_has_a_quick_build() -> None:
 
 def test_every_row_of_the_launch_table_is_built() -> None:
     built = {build.launch for operation in operations() for build in builds_of(operation)}
-    rows = {(operation, variant) for operation, row in table().items() for variant in row}
+    rows = {
+        (operation, variant)
+        for operation, variants in table().items()
+        for variant, row in variants.items()
+        if not row.get("interpreter_only")
+    }
     assert built == rows
     for row in rows:
         for architecture in ARCHITECTURES:
@@ -48,3 +53,14 @@ def test_what_the_table_does_not_hold_is_refused() -> None:
         configuration("norm", "w1", "sm_90")
     with pytest.raises(ValueError, match="is no architecture"):
         configuration("norm", "w2048", "sm_75")
+    with pytest.raises(ValueError, match="for tests on the interpreter"):
+        configuration("paged_decode", "float32", "sm_90")
+
+
+def test_a_row_has_the_numbers_of_the_row_it_is_like() -> None:
+    first = configuration("paged_decode", "float16", "sm_90")
+    assert configuration("paged_decode", "float16_many", "sm_90") == {**first, "num_warps": 8}
+    assert configuration("paged_decode", "e4m3", "sm_90")["NATIVE"] == 1
+    assert configuration("paged_decode", "e4m3", "sm_80")["NATIVE"] == 0
+    # Splits are small on the interpreter, whatever a row says of GPUs.
+    assert configuration("paged_decode", "e4m3", "interpreter")["MIN_CHUNK"] == 32

@@ -23,12 +23,18 @@ Outputs = tuple[torch.Tensor, ...]
 class Memory(Protocol):
     """Where inputs and outputs lie; the proofs put poison around and into them."""
 
+    device: torch.device
+
     def empty(self, shape: Sequence[int], dtype: torch.dtype, hole: int = 0) -> torch.Tensor:
         """Memory that nobody has written, with `hole` elements behind each row."""
         ...
 
     def holding(self, values: torch.Tensor, hole: int = 0) -> torch.Tensor:
         """A copy of `values`, with `hole` elements behind each row."""
+        ...
+
+    def far(self, shape: Sequence[int], dtype: torch.dtype, stride: int) -> torch.Tensor:
+        """Memory with `stride` elements from one row to the next, more than a machine may have."""
         ...
 
 
@@ -71,10 +77,12 @@ class Case:
 
     Attributes:
         draw: the arguments by name; called with the same seed it draws the same.
+        tolerance: of all outputs, or one for each.
         num_rows: how many rows (tokens, sequences) the arguments hold that must not influence one
             another; None where there is nothing of the kind.
         alone: (arguments, row) -> the arguments of that row alone, and a function that finds in the
             outputs of the whole what must be equal, bit for bit, to the outputs of the row alone.
+        of_alone: finds the like in the outputs of the row alone, where those hold more than it.
         writes_partly: outputs hold what the call did not write, poison included.
         quick: belongs to `make test`, the others only to the whole run.
     """
@@ -82,9 +90,10 @@ class Case:
     name: str
     function: str
     draw: Callable[[Draw], Inputs]
-    tolerance: Tolerance
+    tolerance: Tolerance | tuple[Tolerance, ...]
     num_rows: Callable[[Inputs], int] | None = None
     alone: Callable[[Inputs, int], tuple[Inputs, Callable[[Outputs], Outputs]]] | None = None
+    of_alone: Callable[[Inputs, Outputs], Outputs] | None = None
     writes_partly: bool = False
     quick: bool = False
 

@@ -23,15 +23,18 @@ INTERPRETER = "interpreter"
 OPTIONS = ("num_warps", "num_stages")
 
 
+# What a row says besides numbers.
+_WORDS = ("like", "interpreter_only")
+
+
 @functools.cache
 def table() -> dict[str, dict[str, dict[str, Any]]]:
     """The whole table: operation -> variant -> numbers, and architectures' tables of numbers."""
     return tomllib.loads(TABLE.read_text())
 
 
-@functools.cache
-def configuration(operation: str, variant: str, architecture: str) -> dict[str, int]:
-    """All numbers of one launch: tile sizes, num_warps, num_stages."""
+def _chain(operation: str, variant: str) -> list[dict[str, Any]]:
+    """The row of a variant behind the rows that it is like."""
     try:
         row = table()[operation][variant]
     except KeyError:
@@ -39,12 +42,27 @@ def configuration(operation: str, variant: str, architecture: str) -> dict[str, 
             f"{TABLE.name} has no variant {variant!r} of {operation!r}; it has "
             f"{ {name: sorted(variants) for name, variants in table().items()} }."
         ) from None
+    return [*(_chain(operation, row["like"]) if "like" in row else ()), row]
+
+
+@functools.cache
+def configuration(operation: str, variant: str, architecture: str) -> dict[str, int]:
+    """All numbers of one launch: tile sizes, num_warps, num_stages."""
     if architecture not in (*ARCHITECTURES, INTERPRETER):
         raise ValueError(
             f"{architecture!r} is no architecture of {TABLE.name}; it knows {ARCHITECTURES}."
         )
-    common = {name: value for name, value in row.items() if not isinstance(value, dict)}
-    return {**common, **row.get(architecture, {})}
+    numbers: dict[str, int] = {}
+    small: dict[str, int] = {}
+    for row in _chain(operation, variant):
+        if row.get("interpreter_only") and architecture != INTERPRETER:
+            raise ValueError(
+                f"{operation} of {variant} is for tests on the interpreter, not for GPUs."
+            )
+        numbers |= {n: v for n, v in row.items() if isinstance(v, int) and n not in _WORDS}
+        numbers |= row.get(architecture, {})
+        small |= row.get(INTERPRETER, {})
+    return numbers | small if architecture == INTERPRETER else numbers
 
 
 @functools.cache
