@@ -74,13 +74,13 @@ class _Rounded:
 
 def use_triton(engine: Engine, cache: torch.dtype | None) -> None:
     """Give an engine Triton's attention; `cache`: a quantised cache beside the arena's own."""
-    kv = engine.arena.kv
+    kv, cross = engine.arena.kv, engine.arena.cross
     if cache is None:
-        engine.runner.attention = TritonAttention(kv)
+        engine.runner.attention = TritonAttention(kv, None, cross)
         return
     codes = torch.zeros(kv.shape, dtype=cache)
     scales = torch.zeros(kv.shape[:-1], dtype=torch.float32)
-    engine.runner.attention = TritonAttention(codes, scales)
+    engine.runner.attention = TritonAttention(codes, scales, cross)
 
 
 def answers(
@@ -112,7 +112,10 @@ def mismatches(name: str, seed: int, cache: str | None) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as scratch:
         folder = write_tiny_model(tiny, Path(scratch) / name, seed=rng.getrandbits(31))
         prepared = Prepared(load_model(folder, torch.float32, torch.device("cpu")))
-        asked = [ask("What is on the left?", [_picture(rng)]), ask("Name two colours.")]
+        asked = [ask("What is on the left?", [_picture(rng)])]
+        if not prepared.model.family.needs_media:
+            asked.append(ask("Name two colours."))
+        asked.append(ask("Which one is red?", [_picture(rng), _picture(rng)]))
         plain, ours = answers(prepared, asked, NUM_TOKENS, dtype, max_num_batched_tokens=CHUNK)
     return {
         "num_tokens": sum(map(len, plain)),

@@ -27,6 +27,7 @@ class Judged:
     issue: Issue | None
     failures: tuple[str, ...]
     seconds: float
+    max_issue_ratio: float | None
 
     def as_row(self) -> dict[str, Any]:
         """For a table."""
@@ -38,6 +39,7 @@ class Judged:
             **asdict(self.resources),
             "loop_instructions": loop,
             "issue_ratio": ratio,
+            "max_issue_ratio": self.max_issue_ratio,
             "failures": list(self.failures),
             "seconds": round(self.seconds, 2),
         }
@@ -79,4 +81,5 @@ def judge(operation: str, build: Build, target_name: str) -> Judged:
         instructions = disassemble(binary.code)
         loop = issue(instructions, binary.num_warps, build.limits.tile_bytes, target)
     failed = tuple(failures(build, target, taken, loop))
-    return Judged(operation, build.name, target_name, taken, loop, failed, binary.seconds)
+    ratio = build.limits.max_issue_ratio
+    return Judged(operation, build.name, target_name, taken, loop, failed, binary.seconds, ratio)

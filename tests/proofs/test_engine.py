@@ -10,6 +10,7 @@ from chiasm_proofs.child import Child
     ("model", "cache"),
     [
         ("gemma3-narrow-window", None),  # spans that see one another, windows
+        ("mllama-grouped", None),  # cross-attention
         ("qwen3-grouped", "e4m3"),  # M-RoPE, q/k norms, a quantised cache
     ],
 )

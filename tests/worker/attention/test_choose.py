@@ -18,7 +18,7 @@ def hopper(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_cpu_keeps_torch() -> None:
-    choice = choose(CPU, torch.bfloat16, 128, has_cross=False)
+    choice = choose(CPU, torch.bfloat16, 128)
     assert choice == Choice("torch", "Triton has no code for CPUs")
     assert choice.numerics == ReferenceAttention.numerics
     kv = torch.zeros(2, 1, 2, 4, 1, 8)
@@ -26,24 +26,21 @@ def test_a_cpu_keeps_torch() -> None:
 
 
 def test_a_proved_gpu_takes_triton() -> None:
-    choice = choose(GPU, torch.bfloat16, 128, has_cross=False)
+    choice = choose(GPU, torch.bfloat16, 128)
     assert choice == Choice("triton", "its kernels are proved for sm_90")
     assert choice.numerics == "triton"
 
 
 @pytest.mark.parametrize(
-    ("dtype", "head_dim", "has_cross", "why"),
+    ("dtype", "head_dim", "why"),
     [
-        (torch.float32, 128, False, "in torch.float32"),
-        (torch.float16, 128, True, "cross-attention"),
-        (torch.float16, 512, False, "heads have 512"),
-        (torch.float16, 127, False, "heads have 127"),
+        (torch.float32, 128, "in torch.float32"),
+        (torch.float16, 512, "heads have 512"),
+        (torch.float16, 127, "heads have 127"),
     ],
 )
-def test_what_kernels_do_not_take_is_torchs(
-    dtype: torch.dtype, head_dim: int, has_cross: bool, why: str
-) -> None:
-    choice = choose(GPU, dtype, head_dim, has_cross=has_cross)
+def test_what_kernels_do_not_take_is_torchs(dtype: torch.dtype, head_dim: int, why: str) -> None:
+    choice = choose(GPU, dtype, head_dim)
     assert choice.name == "torch"
     assert why in choice.reason
 
@@ -53,7 +50,7 @@ def test_a_gpu_that_nothing_was_proved_for(monkeypatch: pytest.MonkeyPatch) -> N
         raise ValueError("X is a sm_75; the kernels are proved for others.")
 
     monkeypatch.setattr(module, "architecture", unknown)
-    choice = choose(GPU, torch.float16, 64, has_cross=False)
+    choice = choose(GPU, torch.float16, 64)
     assert choice == Choice("torch", "X is a sm_75; the kernels are proved for others.")
 
 
@@ -65,5 +62,5 @@ def test_triton_and_its_name_agree() -> None:
 
 def test_without_triton(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "find_spec", lambda name: None)
-    choice = choose(GPU, torch.float16, 64, has_cross=False)
+    choice = choose(GPU, torch.float16, 64)
     assert choice == Choice("torch", "Triton is not installed")

@@ -33,12 +33,10 @@ class Choice:
         return ReferenceAttention.numerics if self.name == "torch" else "triton"
 
 
-def choose(device: torch.device, dtype: torch.dtype, head_dim: int, *, has_cross: bool) -> Choice:
+def choose(device: torch.device, dtype: torch.dtype, head_dim: int) -> Choice:
     """Triton on the GPUs that its kernels were proved for, torch everywhere else."""
     if device.type == "cpu":
         return Choice("torch", "Triton has no code for CPUs")
-    if has_cross:
-        return Choice("torch", "the model has cross-attention layers")
     if dtype not in (torch.bfloat16, torch.float16):
         return Choice("torch", f"the kernels compute in bf16 and fp16, the model in {dtype}")
     if head_dim > MAX_HEAD_DIM or head_dim % 2:
@@ -59,4 +57,4 @@ def make(choice: Choice, kv: torch.Tensor, cross: torch.Tensor | None) -> Attent
     # Importing it imports Triton, which is not everywhere.
     from chiasm_worker.attention.triton_backend import TritonAttention  # noqa: PLC0415
 
-    return TritonAttention(kv)
+    return TritonAttention(kv, None, cross)

@@ -18,6 +18,7 @@ import torch
 from chiasm_contract.errors import InvariantError
 
 from chiasm_worker.attention.base import AttentionLayer, CrossRows, SequenceChunk
+from chiasm_worker.attention.triton_cross import TritonCrossStep
 from chiasm_worker.kernels.paged_decode.triton import paged_decode
 from chiasm_worker.kernels.paged_prefill.plan import NewTokens, Rule, plan
 from chiasm_worker.kernels.paged_prefill.shape import tile_shape
@@ -34,19 +35,25 @@ class TritonAttention:
         kv: [num_blocks, num_layers, 2, block_size, num_kv_heads, head_dim], a view of the arena;
             uint8 (e4m3 codes) and int8 are quantised.
         scales: [num_blocks, num_layers, 2, block_size, num_kv_heads] fp32 of a quantised cache.
+        cross: as kv, for the layers and vectors of media items; None without such layers.
     """
 
     numerics = "triton"
 
-    def __init__(self, kv: torch.Tensor, scales: torch.Tensor | None = None) -> None:
+    def __init__(
+        self,
+        kv: torch.Tensor,
+        scales: torch.Tensor | None = None,
+        cross: torch.Tensor | None = None,
+    ) -> None:
         self._kv = kv
         self._scales = scales
+        self._cross = cross
 
     def begin(self, chunks: Sequence[SequenceChunk]) -> TritonStep:
         """Prepare the index tensors of one step."""
-        if any(chunk.cross for chunk in chunks):
-            raise InvariantError("Requests with cross-attention are the torch backend's; bug.")
-        return TritonStep(self._kv, self._scales, chunks)
+        cross = TritonCrossStep.of(chunks, self._cross)
+        return TritonStep(self._kv, self._scales, chunks, cross)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +69,13 @@ class TritonStep:
     """One packed batch."""
 
     def __init__(
-        self, kv: torch.Tensor, scales: torch.Tensor | None, chunks: Sequence[SequenceChunk]
+        self,
+        kv: torch.Tensor,
+        scales: torch.Tensor | None,
+        chunks: Sequence[SequenceChunk],
+        cross: TritonCrossStep | None,
     ) -> None:
+        self._cross = cross
         self._kv = kv
         self._scales = scales
         self._chunks = chunks
@@ -80,12 +92,14 @@ class TritonStep:
 
     @property
     def cross_rows(self) -> CrossRows | None:
-        """No request reads media items here; see AttentionStep."""
-        return None
+        """The rows whose requests read media items; see AttentionStep."""
+        return None if self._cross is None else self._cross.rows
 
     def cross(self, layer: AttentionLayer, q: torch.Tensor) -> torch.Tensor:
-        """Not here; see AttentionStep."""
-        raise InvariantError("No request of this step reads media items; bug.")
+        """Attend to media items; see AttentionStep."""
+        if self._cross is None:
+            raise InvariantError("No request of this step reads media items; bug.")
+        return self._cross.attend(layer, q)
 
     def forward(self, layer: AttentionLayer, q: torch.Tensor, kv: torch.Tensor) -> torch.Tensor:
         """Write the new K and V, then attend; see AttentionStep."""

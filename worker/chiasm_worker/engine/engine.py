@@ -379,7 +379,7 @@ class Engine:
 def attention_choice(model: LoadedModel) -> Choice:
     """Which attention computes a model, and why."""
     spec = model.decoder.spec
-    return choose(model.device, model.dtype, spec.head_dim, has_cross=bool(spec.cross_layers))
+    return choose(model.device, model.dtype, spec.head_dim)
 
 
 def cache_spec(model: LoadedModel, limits: EngineLimits) -> KVCacheSpec:

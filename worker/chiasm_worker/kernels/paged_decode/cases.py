@@ -167,7 +167,7 @@ CASES = (
     _case("int8 grouped", Layout(_ONE, 8, 2, 64, 64, _I8), _BF16),
     _case("fp32 cap and window", Layout(_ONE, 4, 2, 8, 3, _FP32), _FP32, window=9, soft_cap=5.0),
     _case("fp32 wide heads", Layout(((50, 1), (3, 2)), 2, 1, 256, 16, _FP32), _FP32),
-    _case("nothing", Layout(((0, 0), (0, 0)), 2, 1, 16, 4, _FP32), _FP32),
+    _case("nothing", Layout(((0, 0), (0, 0)), 2, 1, 16, 4, _BF16), _BF16),
 )
 
 _STRIDES = (
