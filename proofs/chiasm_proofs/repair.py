@@ -114,7 +114,9 @@ def _elementwise(original: Callable[..., Any]) -> Callable[..., Any]:
     def operator(self: Any, *arguments: Any) -> Any:
         *values, function = arguments
         if not any(map(is_pattern, values)):
-            return original(self, *arguments)
+            plain = original(self, *arguments)
+            # A comparison's outcome is said to be of the operands' type, and splatted as that.
+            return Handle(plain.data, tl.int1) if plain.data.dtype == np.bool_ else plain
         outcome = function(*map(as_float32, values))
         if outcome.dtype == np.bool_:
             return Handle(outcome, tl.int1)
