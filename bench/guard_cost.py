@@ -45,6 +45,7 @@ from chiasm_contract.block_guard import USE, Outcome, Verdict
 from chiasm_contract.block_record import (
     HEADER_BYTES,
     Header,
+    Modality,
     RecordKind,
     encode_header,
     encode_trailer,
@@ -119,8 +120,17 @@ def records(report: IdentityReport, mixed: bool) -> tuple[list[bytes], list[byte
         payload = os.urandom(PAYLOAD_BYTES)
         kind = RecordKind.MEDIA_KV if mixed and number % 2 else RecordKind.TEXT_KV
         checksum = xxhash.xxh3_64_intdigest(payload)
+        modality = Modality.IMAGE if kind is RecordKind.MEDIA_KV else Modality.TEXT
         header = Header(
-            kind, 16, PAYLOAD_BYTES, number, checksum, shape.repr_fp, keys[-1], shape.scope
+            kind,
+            modality,
+            16,
+            PAYLOAD_BYTES,
+            number,
+            checksum,
+            shape.repr_fp,
+            keys[-1],
+            shape.scope,
         )
         whole.append(encode_header(header) + payload + encode_trailer(header))
     return keys, whole

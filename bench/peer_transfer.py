@@ -36,6 +36,7 @@ from chiasm_contract.block_guard import USE
 from chiasm_contract.block_record import (
     HEADER_BYTES,
     Header,
+    Modality,
     RecordKind,
     align_up,
     encode_header,
@@ -80,7 +81,15 @@ def record(number: int, payload_bytes: int) -> bytes:
     data = number.to_bytes(4, "little") * (payload_bytes // 4)
     checksum = xxhash.xxh3_64_intdigest(data)
     head = Header(
-        RecordKind.TEXT_KV, 16, payload_bytes, number, checksum, REPR_FP, key(number), SCOPE
+        RecordKind.TEXT_KV,
+        Modality.TEXT,
+        16,
+        payload_bytes,
+        number,
+        checksum,
+        REPR_FP,
+        key(number),
+        SCOPE,
     )
     padding = bytes(align_up(payload_bytes) - payload_bytes)
     return encode_header(head) + data + padding + encode_trailer(head)

@@ -15,10 +15,15 @@ from typing import Any
 
 import httpx
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.turns import turn_with
 
 CLUSTER_NAME = "chiasm-test"
+
+# No test fails because the machine was busy: no example, and no drawing of one, has a deadline.
+settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("unhurried")
 
 Run = Callable[..., str]
 # Fixtures that bring up a cluster or programs that make one.

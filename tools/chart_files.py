@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from chiasm_contract.api.addresses import OPTIONAL_BASE_PATTERN
 from chiasm_contract.metric_spec import FIRST_TOKEN_BUCKETS
 
 CHART = "charts/chiasm"
@@ -38,7 +39,7 @@ REFINEMENTS: dict[str, dict[str, Any]] = {
     "logFormat": {"enum": ["plain", "json"]},
     "resyncSeconds": {"type": "number", "minimum": 1, "maximum": 3600},
     "stallSeconds": {"type": "number", "minimum": 10, "maximum": 3600},
-    "tracing.endpoint": {"type": "string", "pattern": "^(https?://[^\\s?#@]+)?$"},
+    "tracing.endpoint": {"type": "string", "pattern": OPTIONAL_BASE_PATTERN},
     "tracing.sampleRatio": {"type": "number", "minimum": 0, "maximum": 1},
     "serviceAccount.annotations": _WORDS,
     "networkPolicy.apiServerPorts": {
@@ -49,6 +50,7 @@ REFINEMENTS: dict[str, dict[str, Any]] = {
     "resources.requests": _QUANTITIES,
     "resources.limits": _QUANTITIES,
     "alerts.labels": _WORDS,
+    "alerts.runbookBase": {"type": "string", "pattern": "^(.*/)?$"},
     "alerts.firstTokenSeconds": {"enum": _BOUNDS},
     "alerts.tokenGapSeconds": {"enum": _BOUNDS},
     "dashboards.labels": _WORDS,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import xxhash
-from chiasm_contract.block_record import Header, RecordKind, encode_header, encode_trailer
+from chiasm_contract.block_record import Header, Modality, RecordKind, encode_header, encode_trailer
 from chiasm_contract.fingerprint import Identity, Scope, compute_fp, repr_fp, scope_fp
 from chiasm_contract.messages import IdentityReport
 from chiasm_worker.kvcache.prefix_cache import CacheScope, MediaRun, block_content, root_key
@@ -105,6 +105,7 @@ class Block:
         payload = self.payload if payload is None else payload
         header = Header(
             kind=RecordKind.MEDIA_KV,
+            modality=Modality.IMAGE,
             num_tokens=BLOCK_SIZE,
             payload_bytes=len(payload),
             generation=generation,

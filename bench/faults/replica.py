@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from chiasm_contract.block_record import Header, RecordKind
+from chiasm_contract.block_record import Header, Modality, RecordKind
 from chiasm_contract.tiers import PeerTier as PeerSettings
 from chiasm_contract.tiers import PeerTransport
 from chiasm_sidecar.kv.meters import Meters
@@ -51,7 +51,9 @@ class Memory(ArenaTier):
         record = bytes.fromhex(order.get("record", ""))
         match order["do"]:
             case "put":
-                head = Header(RecordKind.MEDIA_KV, 0, 0, 0, 0, bytes(32), key, bytes(16))
+                head = Header(
+                    RecordKind.MEDIA_KV, Modality.IMAGE, 0, 0, 0, 0, bytes(32), key, bytes(16)
+                )
                 await self.put(self._namespace, head, record)
             case "drop":
                 await self.drop(self._namespace, key)

@@ -14,7 +14,7 @@ from typing import Any
 
 import uvloop
 from chiasm_contract.block_guard import USE
-from chiasm_contract.block_record import Header, RecordKind, record_bytes
+from chiasm_contract.block_record import Header, Modality, RecordKind, record_bytes
 from chiasm_contract.tiers import BlockTiers, PeerTransport
 from chiasm_sidecar.kv import assembly, service
 from chiasm_sidecar.kv.namespaces import Namespace, Release
@@ -149,7 +149,17 @@ class Serving:
     async def _put(self, tier: str, key: str, record: str) -> None:
         """Under a key that is free, for whoever writes there first."""
         held = self.stores[tier].levels[0].tier
-        place = Header(RecordKind.MEDIA_KV, 0, 0, 0, 0, bytes(32), bytes.fromhex(key), bytes(16))
+        place = Header(
+            RecordKind.MEDIA_KV,
+            Modality.IMAGE,
+            0,
+            0,
+            0,
+            0,
+            bytes(32),
+            bytes.fromhex(key),
+            bytes(16),
+        )
         await held.drop(namespace(), place.block_key)
         if await held.put(namespace(), place, bytes.fromhex(record)) is not USE:
             raise RuntimeError(f"{tier} does not take a record")

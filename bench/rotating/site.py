@@ -1,4 +1,4 @@
-"""The cluster of `bench/rotation.py`: OpenBao, Valkey, the chart, and a resource that uses both."""
+"""A cluster with OpenBao, Valkey, the chart, and a resource that uses both."""
 
 from __future__ import annotations
 

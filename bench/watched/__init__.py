@@ -1,1 +1,1 @@
-"""What `bench/dashboards.py` watches, and by what: pods under load, an operator, a Prometheus."""
+"""What `bench/dashboards.py` watches, and by what: a loaded cluster, a Prometheus, promtool."""

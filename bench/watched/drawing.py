@@ -12,11 +12,26 @@ from pathlib import Path
 from chiasm_dashboards.board import Board, Panel, Query
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter, PercentFormatter
 
 from watched.prometheus import Series
 
 _COLUMNS = 3
 _MOST_LINES = 8
+# What Grafana makes of its words for units.
+_UNITS = {
+    "Bps": "bytes/s",
+    "percent": "%",
+    "percentunit": "",
+    "reqps": "requests/s",
+    "s": "seconds",
+    "short": "",
+}
+_TICKS = {
+    "Bps": EngFormatter(),
+    "bytes": EngFormatter(),
+    "percentunit": PercentFormatter(1.0),
+}
 Ask = Callable[[Query], list[Series]]
 
 
@@ -33,31 +48,36 @@ def draw(board: Board, ask: Ask, path: Path) -> None:
         else:
             place.axis("off")
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=72, metadata={"Software": None})
+    figure.savefig(path, dpi=90, metadata={"Software": None})
 
 
 def _draw_panel(place: Axes, panel: Panel, ask: Ask) -> None:
-    place.set_title(panel.title, fontsize=9)
-    place.set_ylabel(panel.unit, fontsize=7)
-    place.tick_params(labelsize=7)
+    place.set_title(panel.title, fontsize=10)
+    place.set_ylabel(_UNITS.get(panel.unit, panel.unit), fontsize=8)
+    if panel.unit in _TICKS:
+        place.yaxis.set_major_formatter(_TICKS[panel.unit])
+    place.tick_params(labelsize=8)
     place.grid(visible=True, alpha=0.3)
     lines = [(legend(query, series), series) for query in panel.queries for series in ask(query)]
     # Lines that are 0 all the time say the least; there are many of them.
     lines.sort(key=lambda each: -max(value for _, value in each[1].points))
     shown = lines[:_MOST_LINES]
-    if panel.kind == "stacked" and shown:
+    low, high = _range(lines)
+    if panel.kind == "stacked" and high > 0:
         _stack(place, shown)
     else:
         for name, series in shown:
-            place.plot(*_seconds(series, lines), label=name, linewidth=1)
+            # Not clipped: a line at 0 lies on the frame, and looked like a panel without data.
+            place.plot(*_seconds(series, lines), label=name, linewidth=1.2, clip_on=False, zorder=3)
     if shown:
-        place.legend(fontsize=6, loc="best", framealpha=0.6)
-    low, high = _range(lines)
+        place.legend(fontsize=7, loc="best", framealpha=0.6)
+    else:
+        place.text(0.5, 0.5, "no data", ha="center", transform=place.transAxes)
     if low == high == 0:
         place.set_ylim(0, 1)
     elif low >= 0:
         place.set_ylim(bottom=0, top=None if panel.kind == "stacked" else 1.08 * high)
-    place.set_xlabel("seconds", fontsize=7)
+    place.set_xlabel("seconds", fontsize=8)
 
 
 def _range(lines: Sequence[tuple[str, Series]]) -> tuple[float, float]:

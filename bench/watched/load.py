@@ -15,8 +15,7 @@ from typing import Any
 import httpx
 from PIL import Image
 
-from watched.fleet import MODEL_ID, ROOT
-
+ROOT = Path(__file__).resolve().parents[2]
 PICTURES = ROOT / "demo" / "pictures"
 _WORDS = "How many things are on the shelf?"
 
@@ -24,8 +23,10 @@ _WORDS = "How many things are on the shelf?"
 class Load:
     """Two clients of one address."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, model: str, key: str) -> None:
         self._url = url
+        self._model = model
+        self._headers = {"authorization": f"Bearer {key}"}
         self._stopped = threading.Event()
         self.statuses: Counter[int] = Counter()
 
@@ -37,7 +38,7 @@ class Load:
             detail = ("high", "low")[number % 2]
             content.insert(0, {"type": "image_url", "image_url": {"url": url, "detail": detail}})
         asked = {
-            "model": MODEL_ID,
+            "model": self._model,
             "messages": [{"role": "user", "content": content}],
             "max_tokens": 12,
             "temperature": 0,
@@ -45,9 +46,8 @@ class Load:
         }
         if number % 10 == 9:
             asked["model"] = "another"  # refused, and counted as such
-        with httpx.stream(
-            "POST", f"{self._url}/v1/chat/completions", json=asked, timeout=120
-        ) as answer:
+        url = f"{self._url}/v1/chat/completions"
+        with httpx.stream("POST", url, json=asked, headers=self._headers, timeout=120) as answer:
             for _ in answer.iter_bytes():
                 if number % 17 == 16:
                     break  # the client goes away

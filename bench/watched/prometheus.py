@@ -1,4 +1,4 @@
-"""A real Prometheus that scrapes addresses on this machine, and what it answers."""
+"""A real Prometheus, and what it answers."""
 
 from __future__ import annotations
 
@@ -27,16 +27,12 @@ class Series:
 
 @dataclass
 class Prometheus:
-    """A process in a folder of its own.
-
-    Attributes:
-        targets: host:port -> what a scrape adds to its series.
-    """
+    """A process in a folder of its own."""
 
     program: Path
     folder: Path
     port: int
-    targets: Mapping[str, Mapping[str, str]]
+    scrape_configs: Sequence[Mapping[str, Any]]
     rules: Sequence[Path] = ()
     interval: str = "1s"
     _client: httpx.Client = field(default_factory=lambda: httpx.Client(timeout=60))
@@ -79,15 +75,7 @@ class Prometheus:
             "global": {"scrape_interval": self.interval, "evaluation_interval": self.interval},
             "storage": {"exemplars": {"max_exemplars": 10_000}},
             "rule_files": [str(path) for path in self.rules],
-            "scrape_configs": [
-                {
-                    "job_name": "chiasm",
-                    "static_configs": [
-                        {"targets": [target], "labels": dict(labels)}
-                        for target, labels in self.targets.items()
-                    ],
-                }
-            ],
+            "scrape_configs": [dict(each) for each in self.scrape_configs],
         }
 
     def _wait_ready(self, process: subprocess.Popen[bytes]) -> None:
@@ -119,6 +107,11 @@ class Prometheus:
         """What it was between two times."""
         found = self.get("query_range", query=expr, start=start, end=end, step=step)
         return list(_series(found["resultType"], found["result"]))
+
+    def targets(self) -> list[str]:
+        """Addresses that it scrapes."""
+        active = self.get("targets", state="active")["activeTargets"]
+        return sorted(each["labels"]["instance"] for each in active)
 
     def targets_down(self) -> dict[str, str]:
         """Address -> what was wrong with its last scrape, of those that did not go well."""

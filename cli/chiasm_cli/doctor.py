@@ -46,12 +46,12 @@ class Patient:
 
 def doctor(
     url: Annotated[
-        str,
+        str | None,
         typer.Option(help=f"A pod's metrics port; default: {pods.DEFAULT_URL}", show_default=False),
-    ] = "",
+    ] = None,
     mmi: Annotated[
-        str, typer.Option(help="Name of a MultimodalInference: all of its running pods.")
-    ] = "",
+        str | None, typer.Option(help="Name of a MultimodalInference: all of its running pods.")
+    ] = None,
     namespace: NamespaceOption = "",
     context: ContextOption = "",
     as_json: Annotated[bool, typer.Option("--json", help="Write the reports as JSON.")] = False,
@@ -63,7 +63,10 @@ def doctor(
     try:
         kubectl = Kubectl(context, namespace)
         pods.check_choice(url, mmi, kubectl)
-        patients = of_resource(kubectl, mmi) if mmi else [at(url or pods.DEFAULT_URL)]
+        if mmi is not None:
+            patients = of_resource(kubectl, mmi)
+        else:
+            patients = [at(pods.DEFAULT_URL if url is None else url)]
     except CliError as error:
         print(f"chiasm: {error}", file=sys.stderr)
         raise typer.Exit(_NOT_SEEN) from error

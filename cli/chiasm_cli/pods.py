@@ -6,6 +6,7 @@ Must not know: what is asked there.
 from __future__ import annotations
 
 import http.client
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from chiasm_cli.kubectl import Kubectl
 
 # A pod's port of metrics and state, where it is on this machine.
 DEFAULT_URL = f"http://127.0.0.1:{names.METRICS_PORT}"
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 WHO = f"a pod's port of metrics and state ({names.METRICS_PORT} by default)"
 
 
@@ -31,11 +33,18 @@ class RunningPod:
     proxy: str
 
 
-def check_choice(url: str, mmi: str, kubectl: Kubectl) -> None:
-    """Raise CliError unless a pod's address or a resource is meant, not both."""
-    if url and mmi:
+def check_choice(url: str | None, mmi: str | None, kubectl: Kubectl) -> None:
+    """Raise CliError unless a pod's address or a resource is meant, not both.
+
+    What is no name is refused here: kubectl would take it for an option, and an empty one for all.
+    """
+    if url is not None and mmi is not None:
         raise CliError("--url names one pod and --mmi all pods of a resource; give one.")
-    if not mmi and (kubectl.namespace or kubectl.context):
+    if mmi is not None and not _NAME.fullmatch(mmi):
+        raise CliError(
+            f"{mmi!r} is no name of a MultimodalInference; `kubectl get mmi -A` lists them."
+        )
+    if mmi is None and (kubectl.namespace or kubectl.context):
         raise CliError(
             "--namespace and --context say where a resource is; name it with --mmi, or leave them "
             "out."

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from chiasm_cluster.errors import ClusterError
 from chiasm_cluster.host import cgroups, kernel, network, requirements
 from chiasm_cluster.node import carrier
 from chiasm_cluster.state import Cluster, all_clusters, checked_name, find, locked
@@ -32,8 +33,7 @@ def down(name: str, cache_dir: Path, say: Callable[[str], None], *, purge: bool 
             _forget(cluster)
             say(f"Cluster {name!r} is down.")
         if purge:
-            folder = cluster.cluster_dir if cluster else cache_dir / "clusters" / name
-            shutil.rmtree(folder, ignore_errors=True)
+            _delete(cluster.cluster_dir if cluster else cache_dir / "clusters" / name)
             say("Its images are deleted.")
 
 
@@ -44,6 +44,20 @@ def stop(cluster: Cluster) -> None:
     for node in cluster.nodes:
         cgroups.remove(node.cgroup)
     network.remove(cluster)
+
+
+def _delete(folder: Path) -> None:
+    """Delete a folder, which is whole or gone: with half of its files a container runtime would
+    begin, and refuse images later."""
+    doomed = folder.with_name(f"{folder.name}.deleted")
+    try:
+        if doomed.exists():  # an interrupted one left it
+            shutil.rmtree(doomed)
+        if folder.exists():
+            folder.rename(doomed)
+            shutil.rmtree(doomed)
+    except OSError as error:
+        raise ClusterError(f"{error.filename}: cannot be deleted: {error.strerror}.") from error
 
 
 def _forget(cluster: Cluster) -> None:

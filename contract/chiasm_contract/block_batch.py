@@ -29,6 +29,7 @@ from chiasm_contract.block_record import (
     TRAILER_BYTES,
     Header,
     MalformedRecord,
+    Modality,
     RecordKind,
     encode_header,
     encode_trailer,
@@ -91,14 +92,25 @@ def _all_right(
         return False
     if heads[_KIND::HEADER_BYTES].translate(None, _KINDS):
         return False
+    if heads[_MODALITY::HEADER_BYTES].translate(None, _MODALITIES):
+        return False
     plain = Header(
-        RecordKind.TEXT_KV, 0, shape.payload_bytes, 0, 0, shape.repr_fp, keys[0], shape.scope
+        RecordKind.TEXT_KV,
+        Modality.TEXT,
+        0,
+        shape.payload_bytes,
+        0,
+        0,
+        shape.repr_fp,
+        keys[0],
+        shape.scope,
     )
     right_heads = bytearray(encode_header(plain) * count)
     right_tails = bytearray(encode_trailer(plain) * count)
     seen, right = _Columns(heads, HEADER_BYTES), _Columns(right_heads, HEADER_BYTES)
     ends, wanted = _Columns(right_tails, TRAILER_BYTES), _Columns(b"".join(keys), FINGERPRINT_BYTES)
     right.one(_KIND)[:] = seen.one(_KIND)
+    right.one(_MODALITY)[:] = seen.one(_MODALITY)
     right.four(_NUM_TOKENS)[:] = seen.four(_NUM_TOKENS)
     right.four(_CRC)[:] = seen.four(_CRC)
     for at in range(0, FINGERPRINT_BYTES, 8):
@@ -111,7 +123,7 @@ def _all_right(
 @functools.lru_cache(maxsize=1024)
 def _crc32_of_right(count: int) -> int:
     """That of any so many right headers together."""
-    header = Header(RecordKind.TEXT_KV, 0, 0, 0, 0, bytes(32), bytes(32), bytes(16))
+    header = Header(RecordKind.TEXT_KV, Modality.TEXT, 0, 0, 0, 0, bytes(32), bytes(32), bytes(16))
     return zlib.crc32(encode_header(header) * count)
 
 
@@ -138,9 +150,11 @@ class _Columns:
 
 # Offsets in a header; block_record.py draws it.
 _KIND = 6
+_MODALITY = 7
 _NUM_TOKENS = 8
 _GENERATION = 16
 _CHECKSUM = 24
 _BLOCK_KEY = 64
 _CRC = 124
 _KINDS = bytes(RecordKind)
+_MODALITIES = bytes(Modality)

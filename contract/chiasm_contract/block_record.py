@@ -2,7 +2,7 @@
 
     | header, 128 B                                                | payload | trailer, 64 B |
 
-    header   magic 4 | schema 2 | kind 1 | flags 1 | num_tokens 4 | payload_bytes 4
+    header   magic 4 | schema 2 | kind 1 | modality 1 | num_tokens 4 | payload_bytes 4
              | generation 8 | checksum 8 | repr_fp 32 | block_key 32 | scope 16 | zeros 12 | crc32 4
     trailer  generation 8 | checksum 8 | magic 4 | zeros 44
 
@@ -11,6 +11,10 @@ that a header is known to be one before any of its fields is believed; `checksum
 payload. The trailer repeats the generation and the checksum: a record whose ends differ was read
 while it was being written (research on one-sided reads: generations alone let torn reads through,
 generation and checksum together let none).
+
+A block is whole of the modality of the media that any of its tokens stand for: text where none
+does, mixed where media of several kinds meet in it. It is said for those who count; what a block
+may be used for never depends on it.
 
 Must not know: what a payload means, where records lie, how checksums are computed. Pure functions
 of their arguments; any bytes at all parse or raise MalformedRecord.
@@ -22,11 +26,12 @@ import enum
 import struct
 import zlib
 from dataclasses import dataclass
+from typing import NamedTuple
 
 ALIGNMENT_BYTES = 64
 HEADER_BYTES = 128
 TRAILER_BYTES = 64
-SCHEMA = 1
+SCHEMA = 2
 FINGERPRINT_BYTES = 32
 SCOPE_BYTES = 16
 
@@ -49,6 +54,23 @@ class RecordKind(enum.IntEnum):
     ENCODER_OUTPUT = 4
 
 
+class Modality(enum.IntEnum):
+    """What the tokens of a payload stand for."""
+
+    TEXT = 1
+    IMAGE = 2
+    VIDEO = 3
+    AUDIO = 4
+    MIXED = 5
+
+
+class Holding(NamedTuple):
+    """What a record holds, for those who count."""
+
+    kind: RecordKind
+    modality: Modality
+
+
 class MalformedRecord(ValueError):
     """These bytes are no record; `reason` is one of MALFORMED_REASONS."""
 
@@ -68,6 +90,7 @@ class Header:
     """
 
     kind: RecordKind
+    modality: Modality
     num_tokens: int
     payload_bytes: int
     generation: int
@@ -75,6 +98,11 @@ class Header:
     repr_fp: bytes
     block_key: bytes
     scope: bytes
+
+    @property
+    def holding(self) -> Holding:
+        """What its payload is."""
+        return Holding(self.kind, self.modality)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +127,7 @@ def encode_header(header: Header) -> bytes:
         _MAGIC,
         SCHEMA,
         header.kind,
-        0,
+        header.modality,
         header.num_tokens,
         header.payload_bytes,
         header.generation,
@@ -126,16 +154,20 @@ def parse_header(data: bytes | memoryview) -> Header:
     (crc,) = _CRC.unpack_from(data, HEADER_BYTES - _CRC.size)
     if crc != zlib.crc32(data[: HEADER_BYTES - _CRC.size]):
         raise MalformedRecord("header_crc", "The header's crc32 is not that of its bytes.")
-    magic, schema, kind, flags, tokens, size, generation, checksum, repr_fp, key, scope = (
+    magic, schema, kind, modality, tokens, size, generation, checksum, repr_fp, key, scope = (
         _HEADER.unpack_from(data)
     )
     if magic != _MAGIC:
         raise MalformedRecord("magic", "The bytes do not begin like a record.")
     if schema != SCHEMA:
         raise MalformedRecord("schema", f"The record has schema {schema}; this reads {SCHEMA}.")
-    if kind not in _KINDS or flags or any(data[_ZEROS]):
-        raise MalformedRecord("kind", f"Kind {kind} and flags {flags} are not known in schema 1.")
-    return Header(_KINDS[kind], tokens, size, generation, checksum, repr_fp, key, scope)
+    if kind not in _KINDS or modality not in _MODALITIES or any(data[_ZEROS]):
+        raise MalformedRecord(
+            "kind", f"Kind {kind} and modality {modality} are not known in schema {SCHEMA}."
+        )
+    return Header(
+        _KINDS[kind], _MODALITIES[modality], tokens, size, generation, checksum, repr_fp, key, scope
+    )
 
 
 def parse_trailer(data: bytes | memoryview) -> Trailer:
@@ -157,6 +189,7 @@ def kind_of(record: bytes) -> RecordKind:
 
 
 _KINDS = {int(kind): kind for kind in RecordKind}
+_MODALITIES = {int(modality): modality for modality in Modality}
 
 
 def align_up(num_bytes: int) -> int:

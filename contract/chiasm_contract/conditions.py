@@ -88,6 +88,7 @@ class Reason(StrEnum):
     ROLLOUT_RESTART_TRIGGERED = "RolloutRestartTriggered"
     # Something is wrong
     INVALID_SPEC = "InvalidSpec"
+    OPERATOR_FAILED = "OperatorFailed"
     NAME_TAKEN = "NameTaken"
     CHILD_REFUSED = "ChildRefused"
     IMMUTABLE_FIELD = "ImmutableField"

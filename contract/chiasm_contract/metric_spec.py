@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from chiasm_contract.block_guard import Outcome
+from chiasm_contract.block_record import Modality, RecordKind
 from chiasm_contract.media_formats import AudioFormat, VideoFormat
 from chiasm_contract.traffic import LATENCY_BOUNDS, Role
 
@@ -28,7 +29,8 @@ STATUS_CODES = ("200", "400", "401", "404", "413", "421", "429", "499", "500", "
 MODALITIES = ("text", "image", "video", "audio", "mixed", "unknown")
 # Of a request whose body has been read.
 KNOWN_MODALITIES = MODALITIES[:-1]
-BLOCK_KINDS = ("text_kv", "media_kv", "cross_kv", "encoder_output")
+BLOCK_KINDS = tuple(kind.name.lower() for kind in RecordKind)
+BLOCK_MODALITIES = tuple(modality.name.lower() for modality in Modality)
 KV_TIERS = ("host", "disk", "peer", "valkey")
 ROLES = get_args(Role)
 PEER_REFUSALS = ("denied", "silent", "slow", "busy")

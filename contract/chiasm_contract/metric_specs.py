@@ -17,6 +17,7 @@ from chiasm_contract.metric_cardinality import cardinality_lines
 from chiasm_contract.metric_spec import (
     AUDIO_FORMATS,
     BLOCK_KINDS,
+    BLOCK_MODALITIES,
     BYTES_BUCKETS,
     CHECK_SECONDS_BUCKETS,
     FIRST_TOKEN_BUCKETS,
@@ -188,8 +189,9 @@ SIDECAR_SPECS: tuple[MetricSpec, ...] = (
     ),
     MetricSpec(
         "chiasm_kv_tier_bytes", "gauge", "bytes", "sidecar",
-        "What a tier of this pod holds, by what it is; 0 for what others hold.",
-        {"tier": KV_TIERS, "kind": BLOCK_KINDS},
+        "What a tier of this pod holds, by what it is and by the modality of the media that any of "
+        "a block's tokens stand for; 0 for what others hold.",
+        {"tier": KV_TIERS, "kind": BLOCK_KINDS, "modality": BLOCK_MODALITIES},
     ),
     MetricSpec(
         "chiasm_kv_retired_list_loads_total", "counter", "loads", "sidecar",

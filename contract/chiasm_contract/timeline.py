@@ -190,6 +190,11 @@ def choice_id(request: str, serial: int, choice: int) -> str:
     return f"{request}#{serial}.{choice}" if choice else f"{request}#{serial}"
 
 
+def number_of(choice: str) -> int:
+    """Which choice of its request one is."""
+    return int(choice.rpartition("#")[2].partition(".")[2] or 0)
+
+
 def request_of(choice: str) -> str:
     """The request of a choice."""
     return choice.rpartition("#")[0] or choice

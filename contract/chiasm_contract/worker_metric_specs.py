@@ -6,6 +6,7 @@ from chiasm_contract.block_guard import REJECT_FIELDS
 from chiasm_contract.config import COMPRESSION_RATIOS
 from chiasm_contract.metric_spec import (
     BLOCK_KINDS,
+    BLOCK_MODALITIES,
     KNOWN_MODALITIES,
     KV_OUTCOMES,
     MODEL,
@@ -134,8 +135,9 @@ WORKER_SPECS: tuple[MetricSpec, ...] = (
     ),
     MetricSpec(
         "chiasm_worker_findable_bytes", "gauge", "bytes", "worker",
-        "Whole records of the blocks in chiasm_worker_findable_blocks.",
-        {**MODEL, "kind": BLOCK_KINDS},
+        "Whole records of the blocks in chiasm_worker_findable_blocks, also by the modality of the "
+        "media that any of a block's tokens stand for; mixed: media of several.",
+        {**MODEL, "kind": BLOCK_KINDS, "modality": BLOCK_MODALITIES},
     ),
     MetricSpec(
         "chiasm_worker_rebuild_seconds_per_token", "gauge", "seconds", "worker",

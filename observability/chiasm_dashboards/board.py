@@ -34,6 +34,7 @@ class Panel:
     Attributes:
         unit: Grafana's word for it.
         about: what a reader can take from it, in a sentence or two.
+        lowest: where the axis begins, unless values lie below.
         exemplars: whether single requests are shown as points that lead to their traces.
     """
 
@@ -42,6 +43,7 @@ class Panel:
     about: str
     queries: tuple[Query, ...]
     kind: Kind = "lines"
+    lowest: float = 0
     exemplars: bool = False
 
 

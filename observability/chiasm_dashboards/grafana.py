@@ -12,6 +12,8 @@ from grafana_foundation_sdk.builders import dashboard as builders
 from grafana_foundation_sdk.builders import prometheus, stat, timeseries
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models.common import (
+    BigValueGraphMode,
+    BigValueTextMode,
     LegendDisplayMode,
     SortOrder,
     StackingMode,
@@ -19,6 +21,7 @@ from grafana_foundation_sdk.models.common import (
 )
 from grafana_foundation_sdk.models.dashboard import (
     DashboardCursorSync,
+    DashboardLinkType,
     DataSourceRef,
     VariableRefresh,
     VariableSort,
@@ -53,6 +56,7 @@ def to_json(board: Board) -> str:
         .refresh("30s")
         .timezone("browser")
         .tooltip(DashboardCursorSync.CROSSHAIR)
+        .link(_to_the_others())
         .with_variable(builders.DatasourceVariable("datasource").type("prometheus"))
     )
     for name, query in _CHOSEN:
@@ -65,6 +69,17 @@ def to_json(board: Board) -> str:
     for number, made in enumerate(whole.panels or [], 1):
         made.id_val = number
     return json.dumps(whole, cls=JSONEncoder, indent=2, sort_keys=True) + "\n"
+
+
+def _to_the_others() -> builders.DashboardLink:
+    return (
+        builders.DashboardLink("Chiasm")
+        .type(DashboardLinkType.DASHBOARDS)
+        .tags([TAG])
+        .as_dropdown(True)
+        .include_vars(True)
+        .keep_time(True)
+    )
 
 
 def _variable(name: str, query: str) -> builders.QueryVariable:
@@ -81,7 +96,7 @@ def _variable(name: str, query: str) -> builders.QueryVariable:
 
 
 def _panel(panel: Panel) -> stat.Panel | timeseries.Panel:
-    made = stat.Panel() if panel.kind == "number" else _lines(stacked=panel.kind == "stacked")
+    made = _words() if panel.kind == "number" else _lines(panel)
     made = (
         made.title(panel.title)
         .description(panel.about)
@@ -97,21 +112,29 @@ def _panel(panel: Panel) -> stat.Panel | timeseries.Panel:
             .legend_format(query.legend or "__auto")
             .ref_id(chr(ord("A") + index))
             .exemplar(panel.exemplars)
-            .range()
         )
+        target = target.instant() if panel.kind == "number" else target.range()
         made = made.with_target(target)
     return made
 
 
-def _lines(*, stacked: bool) -> timeseries.Panel:
+def _words() -> stat.Panel:
+    """What is always 1: its name says all, and only what it is now."""
+    last = common_builders.ReduceDataOptions().calcs(["lastNotNull"])
+    made = stat.Panel().reduce_options(last)
+    return made.text_mode(BigValueTextMode.NAME).graph_mode(BigValueGraphMode.NONE)
+
+
+def _lines(panel: Panel) -> timeseries.Panel:
     tooltip = (
         common_builders.VizTooltipOptions()
         .mode(TooltipDisplayMode.MULTI)
         .sort(SortOrder.DESCENDING)
     )
     legend = common_builders.VizLegendOptions().display_mode(LegendDisplayMode.LIST)
-    made = timeseries.Panel().min(0).line_width(1).tooltip(tooltip).legend(legend.show_legend(True))
-    if stacked:
+    made = timeseries.Panel().min(panel.lowest).line_width(1)
+    made = made.tooltip(tooltip).legend(legend.show_legend(True))
+    if panel.kind == "stacked":
         normal = common_builders.StackingConfig().mode(StackingMode.NORMAL)
         made = made.stacking(normal).fill_opacity(30)
     return made

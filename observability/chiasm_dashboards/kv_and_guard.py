@@ -34,6 +34,17 @@ _HELD = Row(
             kind="stacked",
         ),
         Panel(
+            "Bytes by modality",
+            "bytes",
+            "In the workers' pools and in the tiers. A block is of the modality of the media that "
+            "any of its tokens stand for, whole; mixed: of several; text: of none.",
+            (
+                Query(total("chiasm_worker_findable_bytes", "modality"), "pool {{modality}}"),
+                Query(total("chiasm_kv_tier_bytes", "tier, modality"), "{{tier}} {{modality}}"),
+            ),
+            kind="stacked",
+        ),
+        Panel(
             "Bytes by state of their namespace",
             "bytes",
             "draining ones go first; of retired ones nothing is served any more.",

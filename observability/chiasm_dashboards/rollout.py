@@ -144,6 +144,7 @@ _STEPS = Row(
             "short",
             "1 true, 0 false, -1 unknown.",
             (Query(resources("chiasm_operator_resource_condition"), "{{resource}} {{condition}}"),),
+            lowest=-1,
         ),
         Panel(
             "Pods",

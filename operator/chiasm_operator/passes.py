@@ -13,6 +13,7 @@ from functools import partial
 from secrets import token_bytes
 from typing import NamedTuple
 
+import aiohttp
 from chiasm_contract import instants, names
 from chiasm_contract.messages import PodState
 
@@ -111,6 +112,25 @@ class Pass:
             None if due is None else due - instants.to_seconds(now),
             acted=bool(plan.apply or plan.delete),
         )
+
+    async def tell_failure(self, namespace: str, name: str, error: Exception) -> None:
+        """Say in the status that passes over a resource fail, unless a later one may well not.
+
+        An exception's own words stay in the log: nobody knows what is in them.
+        """
+        body = self.cluster.resource_of(namespace, name)
+        if body is None or _may_pass(error):
+            return
+        resource = from_manifest(body)
+        epoch = self.cluster.fence.meet(resource.status.get("operatorEpoch", 0))
+        if isinstance(error, Refused):
+            words = f"The API server refuses what the operator asks ({error.status}): {error}"
+        else:
+            words = (
+                f"The operator fails at this resource ({type(error).__name__}), leaves its pods as "
+                "they are and tries again; the operator's log has the rest."
+            )
+        await self._say(resource, body, epoch, status.failed(resource, words, self.now()))
 
     async def _observe(self, target: Target) -> Observed:
         namespace, name = target.resource.namespace, target.name
@@ -212,6 +232,12 @@ class Pass:
                 resource.namespace, event_manifest(resource, event, self.now())
             )
         return True
+
+
+def _may_pass(error: Exception) -> bool:
+    if isinstance(error, Refused):
+        return error.status in _PASSING
+    return isinstance(error, aiohttp.ClientError | OSError)  # TimeoutError is one
 
 
 def _follows(state: PodState | None, epoch: int) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+from chiasm_contract.api.addresses import OPTIONAL_BASE_PATTERN
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
@@ -58,7 +59,7 @@ class Settings(BaseSettings):
     )
     tracing_endpoint: str = Field(
         default="",
-        pattern="^(https?://[^\\s?#@]+)?$",
+        pattern=OPTIONAL_BASE_PATTERN,
         description="A collector of OpenTelemetry's traces, over HTTP; spans of passes go to "
         "v1/traces below it. Empty: no spans.",
     )

@@ -256,6 +256,8 @@ class Supervisor:
                     failures += 1
                     self.counts.note("failed", self._clock() - began)
                     logger.warning("%s/%s: will try again: %r", *key, error)
+                    if failures > 1:
+                        await self._tell_failure(key, error)
                 finally:
                     self._gate.leave()
                     runner.pass_began, runner.is_new = None, False
@@ -271,6 +273,12 @@ class Supervisor:
         finally:
             if self._runners.get(key) is runner:
                 del self._runners[key]
+
+    async def _tell_failure(self, key: Key, error: Exception) -> None:
+        try:
+            await self._pass.tell_failure(*key, error)
+        except Exception as why:
+            logger.warning("%s/%s: its status cannot say that passes fail: %r", *key, why)
 
     def _delay(self, settled: bool, failures: int, idle: int) -> float:
         """A resource that stays unsettled without any event is looked at ever less often."""

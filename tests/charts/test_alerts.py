@@ -55,6 +55,26 @@ def test_a_rule_asks_for_metrics_and_labels_that_there_are(rule: dict[str, Any])
     assert used <= known
 
 
+def misread(expr: str) -> set[str]:
+    """Counters that are read as they stand, and gauges that are taken for counters."""
+    growing = set(re.findall(r"\b(?:rate|increase)\(((?:chiasm|vllm)[\w:]*)", expr))
+    return {
+        name
+        for name in names_in(expr) & set(SPECS)
+        if (SPECS[name].kind == "gauge") == (name in growing)
+    }
+
+
+@pytest.mark.parametrize("rule", ALL, ids=name_of)
+def test_what_grows_is_read_as_a_rate_and_nothing_else_is(rule: dict[str, Any]) -> None:
+    assert misread(rule["expr"]) == set()
+
+
+def test_what_is_misread_shows() -> None:
+    assert misread("rate(chiasm_sidecar_ready[5m])") == {"chiasm_sidecar_ready"}
+    assert misread("chiasm_sidecar_requests_total > 9") == {"chiasm_sidecar_requests_total"}
+
+
 @pytest.mark.parametrize("rule", ALERTS, ids=name_of)
 def test_an_alert_says_how_bad_it_is_and_where_to_read_on(rule: dict[str, Any]) -> None:
     assert rule["alert"].startswith("Chiasm")

@@ -61,6 +61,8 @@ def test_the_schema_is_closed() -> None:
         ({"watchNamespaces": "vision"}, "is not of type 'array'"),
         ({"resyncSeconds": 0}, "less than the minimum"),
         ({"networkPolicy": {"apiServerPorts": []}}, "non-empty|too short"),
+        ({"tracing": {"endpoint": "http://collector:99999"}}, "does not match"),
+        ({"alerts": {"runbookBase": "https://host/chiasm"}}, "does not match"),
     ],
 )
 def test_mistakes_are_refused(values: dict[str, Any], words: str) -> None:

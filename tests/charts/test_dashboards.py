@@ -14,7 +14,7 @@ from chiasm_dashboards.board import Board, Panel, filled_in
 from chiasm_dashboards.boards import BOARDS
 from chiasm_dashboards.grafana import to_json
 
-from tests.charts.test_alerts import OF_SCRAPES, RECORDED, SPECS, names_in
+from tests.charts.test_alerts import OF_SCRAPES, RECORDED, SPECS, misread, names_in
 
 FOLDER = Path(__file__).resolve().parents[2] / "charts" / "chiasm" / "dashboards"
 PANELS = [(board, panel) for board in BOARDS for panel in board.panels()]
@@ -34,6 +34,7 @@ def test_a_panel_asks_for_metrics_and_labels_that_there_are(board: Board, panel:
         assert asked <= set(SPECS) | RECORDED
         known = OF_SCRAPES.union({"le"}, *(SPECS[name].labels for name in asked - RECORDED))
         known |= {"modality"} if asked & RECORDED else set()
+        assert misread(query.expr) == set()
         used = set(re.findall(r"\{\{(\w+)\}\}", query.legend))
         for labels in re.findall(r"\b(?:on|by) \(([^)]*)\)", query.expr):
             used |= {name.strip() for name in labels.split(",") if name.strip()}
@@ -99,3 +100,35 @@ def test_grafana_is_told_all_of_it(board: Board) -> None:
 def test_an_unknown_variable_is_no_silent_hole() -> None:
     with pytest.raises(KeyError, match="cluster"):
         filled_in('up{cluster="$cluster"}', VARIABLES)
+
+
+def drawn(board: Board) -> dict[str, Any]:
+    return {each["title"]: each for each in json.loads(to_json(board))["panels"]}
+
+
+def test_what_may_be_below_0_is_not_cut_off_there() -> None:
+    """A condition that is unknown is -1."""
+    (rollout,) = (board for board in BOARDS if board.name == "rollout")
+    panels = drawn(rollout)
+    assert panels["Conditions"]["fieldConfig"]["defaults"]["min"] == -1
+    assert panels["Pods"]["fieldConfig"]["defaults"]["min"] == 0
+
+
+def test_what_is_always_1_shows_its_words() -> None:
+    """Of a single pod Grafana shows the number alone; and what is over is not so any more."""
+    names = [
+        panel for board in BOARDS for panel in drawn(board).values() if panel["type"] == "stat"
+    ]
+    assert names
+    for panel in names:
+        assert panel["options"]["textMode"] == "name"
+        assert panel["options"]["graphMode"] == "none"
+        assert all(target["instant"] and not target["range"] for target in panel["targets"])
+
+
+@pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.name)
+def test_a_board_leads_to_the_others_with_what_was_chosen(board: Board) -> None:
+    (link,) = json.loads(to_json(board))["links"]
+    assert (link["type"], link["tags"]) == ("dashboards", ["chiasm"])
+    assert link["includeVars"]
+    assert link["keepTime"]

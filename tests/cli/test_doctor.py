@@ -181,3 +181,18 @@ def test_a_resource_without_running_pods_ends_with_2(cluster: Cluster) -> None:
 def test_a_resource_that_is_not_there_ends_with_2(cluster: Cluster) -> None:
     cluster.answers.clear()
     assert cluster.doctor().exit_code == 2
+
+
+@pytest.mark.parametrize("name", ["", "-A", "--all-namespaces", "a/b", "Shelf"])
+def test_what_is_no_name_is_not_taken_for_something_else(cluster: Cluster, name: str) -> None:
+    """An unset variable was the port of this machine, and -A any resource of the cluster."""
+    ended = doctor(f"--mmi={name}")
+    assert ended.exit_code == 2
+    assert f"{name!r} is no name of a MultimodalInference" in ended.stderr
+    assert not (cluster.folder / "calls").exists()
+
+
+def test_an_address_that_is_empty_is_none() -> None:
+    ended = doctor("--url", "")
+    assert ended.exit_code == 2
+    assert "'' is not an address" in ended.stderr

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from chiasm_cluster import state
+from chiasm_cluster import state, teardown
 from chiasm_cluster.host import cgroups, kernel, network
 
 pytestmark = pytest.mark.cluster
@@ -110,3 +111,25 @@ def test_purge_deletes_the_images_too(
     assert folder.exists()
     cli("down", "--name", name, "--purge")
     assert not folder.parent.exists()
+
+
+def test_an_interrupted_purge_leaves_no_half_of_the_images(
+    make_cluster: Callable[[str], Any], cache_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = make_cluster("selftest-purge").name
+    folder = cache_dir / "clusters" / name
+    for part in ("images/metadata.db", "images/snapshots/1"):
+        (folder / part).mkdir(parents=True)
+
+    def interrupted(path: Path) -> None:
+        (path / "images" / "metadata.db").rmdir()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "rmtree", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            teardown.down(name, cache_dir, print, purge=True)
+    assert not folder.exists(), "a cluster of this name begins anew"
+    folder.mkdir()
+    teardown.down(name, cache_dir, print, purge=True)
+    assert list(folder.parent.glob(f"{name}*")) == []

@@ -25,6 +25,7 @@ from chiasm_contract.block_record import (
     TRAILER_BYTES,
     Header,
     MalformedRecord,
+    Modality,
     RecordKind,
     Trailer,
     align_up,
@@ -42,6 +43,7 @@ WORDS = st.integers(0, 2**64 - 1)
 HEADERS = st.builds(
     Header,
     kind=st.sampled_from(RecordKind),
+    modality=st.sampled_from(Modality),
     num_tokens=st.integers(0, 2**32 - 1),
     payload_bytes=st.integers(0, 2**32 - 1),
     generation=WORDS,
@@ -59,7 +61,7 @@ WHERE_THE_PAYLOAD_IS = slice(HEADER_BYTES, HEADER_BYTES + len(PAYLOAD))
 def written(payload: bytes = PAYLOAD, **changes: object) -> bytes:
     """One whole record."""
     header = Header(
-        RecordKind.MEDIA_KV, 16, len(payload), 7, xxhash.xxh3_64_intdigest(payload),
+        RecordKind.MEDIA_KV, Modality.IMAGE, 16, len(payload), 7, xxhash.xxh3_64_intdigest(payload),
         REPR, KEY, SCOPE,
     )  # fmt: skip
     header = dataclasses.replace(header, **changes)  # type: ignore[arg-type]
@@ -184,11 +186,19 @@ RECORDS = st.sampled_from(
         *[written(repr_fp=b"x" * 32), written(scope=b"x" * 16), written(block_key=b"x" * 32)],
         *[written(b"short"), written(checksum=5), b"", b"no record", written()[:-1]],
         written()[:-TRAILER_BYTES] + written(generation=9)[-TRAILER_BYTES:],
-        # Only the crc32 tells: another number of tokens, another kind.
+        # Only the crc32 tells: another number of tokens, another kind, another modality.
         *[written()[:at] + b"\2" + written()[at + 1 :] for at in (6, 8, 9)],
-        written()[:6] + b"\1" + written()[7:],
+        *[written()[:at] + b"\1" + written()[at + 1 :] for at in (6, 7)],
+        *[written(modality=9), written(modality=Modality.MIXED), written(kind=9)],
     ]
 )
+
+
+@pytest.mark.parametrize("changes", [{"kind": 9}, {"modality": 9}, {"modality": 0}])
+def test_a_kind_or_modality_that_is_none_is_no_record(changes: dict[str, object]) -> None:
+    record = written(**changes)
+    (verdict,) = judge_records(SHAPE, [KEY], [record], [checksum(record)])
+    assert (verdict.outcome, verdict.detail) == (Outcome.MISS, "kind")
 
 
 @given(st.lists(st.one_of(st.just(written()), RECORDS), max_size=12))

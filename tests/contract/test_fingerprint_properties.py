@@ -17,7 +17,7 @@ from chiasm_contract.fingerprint import (
     scope_fp,
 )
 from chiasm_contract.manifest import Manifest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
@@ -74,13 +74,10 @@ def with_field(part: Part, name: str, value: Any) -> Part:
 
 
 ANY_PART = st.one_of(*map(parts, DIGESTS))
-# Many small draws are slow on a busy machine, which says nothing about what is tested.
-UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @pytest.mark.parametrize("model", DIGESTS, ids=lambda model: model.__name__)
 @given(data=st.data())
-@UNHURRIED
 def test_one_changed_field_is_another_digest(model: Any, data: st.DataObject) -> None:
     before = data.draw(parts(model))
     name = data.draw(st.sampled_from(sorted(leaves(model))))
@@ -92,7 +89,6 @@ def test_one_changed_field_is_another_digest(model: Any, data: st.DataObject) ->
 
 
 @given(ANY_PART, ANY_PART)
-@UNHURRIED
 def test_no_two_field_sets_share_bytes(one: Part, other: Part) -> None:
     a, b = encoded(one), encoded(other)
     assert (a == b) is (one == other and type(one) is type(other))
@@ -100,7 +96,6 @@ def test_no_two_field_sets_share_bytes(one: Part, other: Part) -> None:
 
 
 @given(parts(Compute), parts(Repr), parts(Scope))
-@UNHURRIED
 def test_a_manifest_comes_back_whole_from_json(
     compute: Compute, representation: Repr, scope: Scope
 ) -> None:
@@ -113,7 +108,6 @@ def test_a_manifest_comes_back_whole_from_json(
 
 
 @given(data=st.data())
-@UNHURRIED
 def test_a_manifest_of_other_fields_is_refused(data: st.DataObject) -> None:
     identity = Identity(compute=data.draw(parts(Compute)), repr=data.draw(parts(Repr)))
     whole = Manifest.of(identity).model_dump()

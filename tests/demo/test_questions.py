@@ -87,7 +87,7 @@ def related(scene: Scene, text: str) -> str:
     return ahead[0][1].name if ahead else NOTHING
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seed=st.integers(0, 2**32), kind=st.sampled_from(KINDS[:-1]))
 def test_answers_agree_with_a_naive_reading(seed: int, kind: str) -> None:
     rng = random.Random(seed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -286,6 +287,29 @@ def test_a_pod_that_a_node_refuses_is_told(make_target: MakeTarget, make_pod: Ma
     (problem,) = departures.departed([pod], NOW)
     assert problem.reason is Reason.POD_FAILED
     assert "no healthy devices present" in problem.message
+
+
+@pytest.mark.parametrize("reason", ["Evicted", "Terminated"])
+def test_a_pod_that_failed_without_a_word_is_told_in_whole_sentences(
+    reason: str, make_target: MakeTarget, make_pod: MakePod
+) -> None:
+    pod = gone(make_pod, make_target(), phase="Failed", reason=reason)
+    (problem,) = departures.departed([pod], NOW)
+    assert ": ." not in problem.message
+    assert not re.search(r"[ .]\.", problem.message)
+
+
+@pytest.mark.parametrize(
+    ("count", "words"), [(0, "was not restarted yet"), (1, "was restarted once"), (2, "2 times")]
+)
+def test_restarts_are_counted_in_words(
+    count: int, words: str, make_target: MakeTarget, make_pod: MakePod
+) -> None:
+    target = make_target()
+    pod = make_pod(target, statuses=[ended(1, restartCount=count)])
+    problem = diagnose(target, pod, None, (), NOW)
+    assert problem is not None
+    assert words in problem.message
 
 
 def test_a_pod_that_cannot_end_is_on_a_lost_node(

@@ -280,6 +280,22 @@ def test_an_invalid_spec_leaves_pods_and_says_so(healthy: tuple[Target, Observed
     assert [event.reason for event in done.events] == [Reason.INVALID_SPEC]
 
 
+def test_what_the_operator_fails_at_is_unknown(healthy: tuple[Target, Observed]) -> None:
+    target, observed = healthy
+    resource = replace(target.resource, status=outcome(target, observed).status, generation=2)
+    done = status.failed(resource, "The operator fails.", NOW)
+    found = conditions(done)
+    assert found["Ready"] == "Unknown OperatorFailed"
+    assert found["Degraded"] == "True OperatorFailed"
+    assert found["Serving"] == "True PodsReady"
+    assert [event.reason for event in done.events] == [Reason.OPERATOR_FAILED]
+    again = replace(resource, status=done.status)
+    assert status.failed(again, "The operator fails.", NOW).events == ()
+    assert conditions(outcome(replace(target, resource=again), observed))["Ready"].startswith(
+        "True"
+    )
+
+
 def test_pods_that_serve_without_a_tier_are_ready_and_degraded(
     healthy: tuple[Target, Observed],
 ) -> None:

@@ -27,6 +27,7 @@ class Recorder:
     hold: asyncio.Event | None = None
     relisted: list[tuple[str, ...]] = field(default_factory=list)
     refusals: list[Exception] = field(default_factory=list)
+    told: list[tuple[str, Exception]] = field(default_factory=list)
 
     @property
     def cluster(self) -> Recorder:
@@ -47,6 +48,10 @@ class Recorder:
 
     def keys(self, _: str) -> list[tuple[str, str]]:
         return [("n", name) for name in self.listed]
+
+    async def tell_failure(self, _: str, name: str, error: Exception) -> None:
+        self.told.append((name, error))
+        raise error  # it cannot be told either
 
     async def run(self, _: str, name: str) -> Rest | None:
         self.running += 1
@@ -167,6 +172,15 @@ async def test_a_failed_pass_is_done_again_and_hurts_no_other(make: Make) -> Non
     supervisor.wake("n", "bad")
     supervisor.wake("n", "good")
     await until(lambda: "good" in recorder.passes and recorder.passes.count("bad") >= 2)
+
+
+async def test_what_fails_again_and_again_is_told(make: Make) -> None:
+    error = RuntimeError("no such port")
+    supervisor, recorder, _ = make(answers={"bad": error})
+    supervisor.wake("n", "bad")
+    await until(lambda: len(recorder.told) >= 2)
+    assert len(recorder.told) < len(recorder.passes), "once may be chance"
+    assert set(recorder.told) == {("bad", error)}
 
 
 async def test_one_stuck_pass_does_not_hold_others_but_is_a_stall(make: Make) -> None:

@@ -124,7 +124,9 @@ async def test_lines_of_a_pass_that_is_not_traced_name_no_trace_of_another(
     assert "trace_id" not in record.__dict__
 
 
-@pytest.mark.parametrize("endpoint", ["collector:4318", "http://user@there", "http://a?b"])
+@pytest.mark.parametrize(
+    "endpoint", ["collector:4318", "http://user@there", "http://a?b", "http://a:99999"]
+)
 def test_what_is_no_endpoint_is_refused(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("WORKER", "SIDECAR", "SIDECAR_PEERS"):
         monkeypatch.setenv(f"CHIASM_OPERATOR_{name}_IMAGE", "i:1")

@@ -36,7 +36,17 @@ def start(programs: Path, watched: Any, tmp_path: Path) -> Iterator[Start]:
                 programs / PROGRAM.name,
                 tmp_path / "prometheus",
                 free_ports()[0],
-                {target: {"namespace": "v", "resource": "r", "pod": "p"}},
+                [
+                    {
+                        "job_name": "chiasm",
+                        "static_configs": [
+                            {
+                                "targets": [target],
+                                "labels": {"namespace": "v", "resource": "r", "pod": "p"},
+                            }
+                        ],
+                    }
+                ],
             )
             return stack.enter_context(made.running())
 

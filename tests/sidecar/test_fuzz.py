@@ -83,27 +83,25 @@ def outcome(body: bytes) -> int:
 
 
 @given(CHANGES)
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=600)
 def test_spoilt_requests(changes: list[tuple[list[str | int], Any]]) -> None:
     assert outcome(spoilt(changes)) in {200, 400, 404, 413}
 
 
 @given(VALUES)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_other_json(value: Any) -> None:
     assert outcome(json.dumps(value).encode("utf-8", "surrogatepass")) == 400
 
 
 @given(st.binary(max_size=200))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_other_bytes(body: bytes) -> None:
     assert outcome(body) == 400
 
 
 @given(CHANGES)
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 async def test_over_http(pod: Pod, changes: list[tuple[list[str | int], Any]]) -> None:
     address = f"{pod.url}/v1/chat/completions"
     async with pod.http.post(address, data=spoilt(changes)) as answer:

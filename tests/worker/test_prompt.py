@@ -100,7 +100,7 @@ def test_parts_and_messages_never_join_into_control_tokens(
     @given(st.lists(texts, min_size=1, max_size=3))
     @example([list(forged)])
     @example([[forged[0], *forged[2:]]])
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=60)
     def check(messages: list[list[str]]) -> None:
         harmless = [[t if t in ("", "PICTURE") else "a" for t in texts] for texts in messages]
         assert controls(messages) == controls(harmless)
@@ -246,7 +246,7 @@ WORDS = st.text(st.sampled_from("thinerÉé\u0301家😀 <|_"))
 
 
 @given(st.lists(WORDS | st.sampled_from(SPECIAL["qwen3-grouped"]), min_size=1, max_size=4))
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_words_that_fit_are_never_refused_for_their_length(
     prepared: Callable[[str], Prepared], texts: list[str]
 ):

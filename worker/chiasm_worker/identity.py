@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from chiasm_contract import fingerprint
+from chiasm_contract import block_record, fingerprint
 from chiasm_contract.config import BlockSize, Dtype, EngineLimits
 from chiasm_contract.fingerprint import (
     Compute,
@@ -37,7 +37,6 @@ from chiasm_worker.models.base import LoadedModel
 from chiasm_worker.models.decoder import NUMERICS_VERSION
 from chiasm_worker.models.registry import load_model
 
-RECORD_SCHEMA = 1
 LAYOUT = "block-major"
 # Of a model's configuration: what says nothing about the numbers (names, versions, how to generate
 # and train), and the type of the numbers, which has a field of its own.
@@ -81,7 +80,7 @@ def build_identity(model: LoadedModel, spec: KVCacheSpec, attention_numerics: st
         attention_numerics=numerics_class(attention_numerics, model.device),
     )
     representation = Repr(
-        schema_version=RECORD_SCHEMA,
+        schema_version=block_record.SCHEMA,
         kv_dtype=KvDtype(text=dtype, vision=dtype),
         scale_mode="unscaled",
         layout=LAYOUT,

@@ -9,7 +9,7 @@ Must not know: torch, files, blocks.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 
@@ -134,3 +134,9 @@ class CrossSpan:
     def needed_until(self) -> int:
         """First token from which on nothing reads them any more."""
         return sys.maxsize if self.end is None else self.end
+
+
+def one_modality(modalities: Iterable[str]) -> str:
+    """What a whole is whose media are these: one modality, `mixed`, or `text` without any."""
+    found = set(modalities)
+    return "mixed" if len(found) > 1 else next(iter(found), "text")

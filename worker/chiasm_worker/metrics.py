@@ -8,12 +8,13 @@ Must not know: HTTP routes.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping
 
 from chiasm_contract.block_guard import REJECT_FIELDS, Outcome, Verdict
 from chiasm_contract.config import COMPRESSION_RATIOS
 from chiasm_contract.metric_forms import NAMES_AS_THEY_ARE, OPENMETRICS, form_for
-from chiasm_contract.metric_spec import KNOWN_MODALITIES
+from chiasm_contract.metric_spec import BLOCK_MODALITIES, KNOWN_MODALITIES
 from chiasm_contract.metric_specs import specs_of
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -70,12 +71,9 @@ BY_LABEL: Mapping[str, tuple[str, Callable[[Engine], Mapping[str, float]]]] = {
     ),
     "chiasm_worker_findable_blocks": (
         "kind",
-        lambda e: {kind.value: e.pool.num_findable[kind] for kind in BlockKind},
-    ),
-    "chiasm_worker_findable_bytes": (
-        "kind",
         lambda e: {
-            kind.value: e.pool.num_findable[kind] * e.spec.record_bytes for kind in BlockKind
+            kind.value: sum(e.pool.num_findable[kind, each] for each in BLOCK_MODALITIES)
+            for kind in BlockKind
         },
     ),
     "chiasm_worker_encode_calls_saved_total": (
@@ -130,6 +128,19 @@ def tier_verdicts(engine: Engine) -> Iterable[tuple[Mapping[str, str], float]]:
             yield {"op": op, "outcome": outcome.name.lower()}, count
 
 
+def findable_bytes(engine: Engine) -> Iterable[tuple[Mapping[str, str], float]]:
+    """The samples of chiasm_worker_findable_bytes."""
+    for kind, modality in itertools.product(BlockKind, BLOCK_MODALITIES):
+        num_blocks = engine.pool.num_findable[kind, modality]
+        yield {"kind": kind.value, "modality": modality}, num_blocks * engine.spec.record_bytes
+
+
+BY_LABELS: Mapping[str, Callable[[Engine], Iterable[tuple[Mapping[str, str], float]]]] = {
+    "chiasm_worker_tier_verdicts_total": tier_verdicts,
+    "chiasm_worker_findable_bytes": findable_bytes,
+}
+
+
 class EngineCollector(Collector):
     """One engine's values under the names of the contract."""
 
@@ -152,8 +163,8 @@ class EngineCollector(Collector):
             label, values = BY_LABEL[name]
             for value_name, value in values(self._engine).items():
                 yield {**model, label: value_name}, value
-        elif name == "chiasm_worker_tier_verdicts_total":
-            for labels, value in tier_verdicts(self._engine):
+        elif name in BY_LABELS:
+            for labels, value in BY_LABELS[name](self._engine):
                 yield {**model, **labels}, value
         elif name == "vllm:cache_config_info":
             limits = self._engine.limits

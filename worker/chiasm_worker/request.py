@@ -20,7 +20,7 @@ import numpy.typing as npt
 from chiasm_worker.kvcache.block_table import BlockTable
 from chiasm_worker.kvcache.media_cache import MediaHandle
 from chiasm_worker.kvcache.prefix_cache import CacheScope, ContentChain
-from chiasm_worker.media_identity import CrossSpan, MediaIdentity, MediaSpan
+from chiasm_worker.media_identity import CrossSpan, MediaIdentity, MediaSpan, one_modality
 
 
 class RequestStatus(enum.Enum):
@@ -95,8 +95,7 @@ class Prompt:
     @property
     def modality(self) -> str:
         """What its media are: one modality, `mixed`, or `text` without any."""
-        found = {span.item.modality for span in self.media}
-        return "mixed" if len(found) > 1 else next(iter(found), "text")
+        return one_modality(span.item.modality for span in self.media)
 
     @property
     def num_uncompressed_image_tokens(self) -> int:

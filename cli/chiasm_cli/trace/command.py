@@ -44,7 +44,7 @@ RequestArgument = Annotated[
     str,
     typer.Argument(
         metavar="[REQUEST]",
-        help="An answer's id, its X-Request-Id, or the trace id of its traceresponse header.",
+        help="An answer's id, its X-Request-Id, or its trace id, as in the header traceresponse.",
         show_default=False,
     ),
 ]
@@ -52,13 +52,14 @@ LastOption = Annotated[
     str, typer.Option("--last", help="Instead of a request: all of the last seconds, like 60s.")
 ]
 UrlOption = Annotated[
-    str,
+    str | None,
     typer.Option(
         help=f"A pod's port of metrics and state; default: {DEFAULT_URL}", show_default=False
     ),
 ]
 MmiOption = Annotated[
-    str, typer.Option(help="Instead of --url: all pods of this MultimodalInference, by kubectl.")
+    str | None,
+    typer.Option(help="Instead of --url: all pods of this MultimodalInference, by kubectl."),
 ]
 
 
@@ -69,8 +70,8 @@ def record(
     output: Annotated[
         Path, typer.Option("-o", "--output", help="Where the trace is written.")
     ] = Path("chiasm.pftrace"),
-    url: UrlOption = "",
-    mmi: MmiOption = "",
+    url: UrlOption = None,
+    mmi: MmiOption = None,
     namespace: NamespaceOption = "",
     context: ContextOption = "",
 ) -> None:
@@ -78,6 +79,11 @@ def record(
     perfetto = _perfetto()
     found = recordings(Where(url, mmi, namespace, context), query(request, last))
     data = perfetto.write(drawing(found))
+    if not data:
+        raise CliError(
+            f"nothing was done in the last {last}, so nothing is written; ask for longer, "
+            f"{MAX_LAST_SECONDS:g}s at most."
+        )
     try:
         output.write_bytes(data)
     except OSError as error:
@@ -85,7 +91,7 @@ def record(
     for pod, recording in found.items():
         steps = recording.worker.steps if recording.worker else ()
         requests = {e.request for e in recording.sidecar.events if e.request}
-        print(f"{pod}: {len(requests)} requests, {len(steps)} steps")
+        print(f"{pod}: {_counted(len(requests), 'request')}, {_counted(len(steps), 'step')}")
     print(f"{output}: {len(data)} bytes; open it at https://ui.perfetto.dev")
 
 
@@ -93,8 +99,8 @@ def record(
 def report(
     request: RequestArgument = "",
     last: LastOption = "",
-    url: UrlOption = "",
-    mmi: MmiOption = "",
+    url: UrlOption = None,
+    mmi: MmiOption = None,
     namespace: NamespaceOption = "",
     context: ContextOption = "",
 ) -> None:
@@ -121,6 +127,10 @@ def query(request: str, last: str) -> dict[str, str]:
             "60s, 2m or 500ms."
         )
     return {"last_seconds": f"{seconds:g}"}
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _perfetto() -> Any:

@@ -28,6 +28,7 @@ from chiasm_contract.timeline import (
     Recording,
     Row,
     Step,
+    number_of,
     request_of,
 )
 
@@ -154,6 +155,5 @@ class _Steps:
 
 def _tokens_track(choice_id: str) -> str:
     """Choices of one request run beside each other, so that each has its own track."""
-    _, _, behind = choice_id.rpartition("#")
-    _, dot, choice = behind.partition(".")
-    return f"tokens {choice}" if dot else "tokens"
+    number = number_of(choice_id)
+    return f"tokens {number}" if number else "tokens"

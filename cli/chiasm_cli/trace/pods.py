@@ -5,6 +5,7 @@ Standard library and kubectl only. Must not know: what a recording means.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlencode, urlsplit
@@ -18,6 +19,8 @@ from chiasm_cli.kubectl import RESOURCES, Kubectl, KubectlFailed
 
 PATH = "/-/timeline"
 _TIMEOUT_SECONDS = 60
+# How kubectl tells a 404 apart.
+_NOT_FOUND = "(NotFound)"
 
 
 @dataclass(frozen=True)
@@ -25,22 +28,22 @@ class Where:
     """Whom to ask: the address of a pod's port for metrics, or a resource's name; neither: the port
     on this machine."""
 
-    url: str = ""
-    mmi: str = ""
+    url: str | None = None
+    mmi: str | None = None
     namespace: str = ""
     context: str = ""
 
 
 def recordings(where: Where, query: Mapping[str, str]) -> dict[str, PodRecording]:
-    """What each pod has noted, by its name.
+    """What each pod has noted, by its name; of some seconds, stderr names those that told nothing.
 
     Raises: CliError when nobody answers, nobody knows the request, or two are named.
     """
     kubectl = Kubectl(where.context, where.namespace)
     pods.check_choice(where.url, where.mmi, kubectl)
-    if where.mmi:
+    if where.mmi is not None:
         return _of_resource(kubectl, where.mmi, query)
-    url = where.url or pods.DEFAULT_URL
+    url = pods.DEFAULT_URL if where.url is None else where.url
     return {urlsplit(url).netloc: _of_url(url, query)}
 
 
@@ -58,17 +61,35 @@ def _of_url(url: str, query: Mapping[str, str]) -> PodRecording:
 def _of_resource(kubectl: Kubectl, mmi: str, query: Mapping[str, str]) -> dict[str, PodRecording]:
     (resource,) = kubectl.get(RESOURCES, mmi)
     found: dict[str, PodRecording] = {}
-    words = "it has no running pod"
+    failed: dict[str, str] = {}
+    strangers = 0
     for pod in pods.running(kubectl, resource):
         try:
             body = kubectl.raw(f"{pod.proxy}{PATH}?{urlencode(query)}")
         except KubectlFailed as error:
-            words = str(error)
+            if "request" in query and _NOT_FOUND in str(error):
+                strangers += 1
+            else:
+                failed[pod.name] = str(error)
             continue
         found[pod.name] = _parsed(body.encode(), pod.name)
+    if found or strangers:
+        for name, words in failed.items():
+            print(f"chiasm: {name} is left out: {words}", file=sys.stderr)
     if not found:
-        raise CliError(f"no pod of {mmi} has told what it did: {words}")
+        raise CliError(_nobody(mmi, strangers, failed))
     return found
+
+
+def _nobody(mmi: str, strangers: int, failed: Mapping[str, str]) -> str:
+    """Why there is no recording; kubectl does not pass a pod's own words on."""
+    if strangers:
+        return (
+            f"none of the {strangers} pods of {mmi} knows a request of that name, or none any "
+            "more; give an answer's id, its X-Request-Id or its trace id, and ask soon after it."
+        )
+    words = next(iter(failed.values()), "it has no running pod")
+    return f"no pod of {mmi} has told what it did: {words}"
 
 
 def _parsed(body: bytes, who: str) -> PodRecording:

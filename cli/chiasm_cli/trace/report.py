@@ -184,6 +184,8 @@ def lines(pod: str, recording: PodRecording) -> list[str]:
     """The report on one pod."""
     parts = [recording.sidecar] + ([recording.worker] if recording.worker else [])
     text = [f"{pod}"]
+    if (words := _unasked(recording)) is not None:
+        return [*text, f"  {words}", *_table("Before the first token", waits([recording.sidecar]))]
     if recording.worker is None:
         text.append("  The worker is away: only what the sidecar noted is here.")
     if not all(part.is_whole for part in parts):
@@ -194,6 +196,20 @@ def lines(pod: str, recording: PodRecording) -> list[str]:
     if recording.worker is not None:
         text += _late_lines(late_tokens(recording.worker))
     return text
+
+
+def _unasked(recording: PodRecording) -> str | None:
+    """Who was asked instead, of requests that this pod's worker was not; None: it was, or nothing
+    is known."""
+    theirs = recording.worker
+    if theirs is None or theirs.events or theirs.steps or not recording.sidecar.events:
+        return None
+    asked = {e.details.get("where") for e in recording.sidecar.events if e.name == "answer"}
+    if "worker" in asked:
+        return None
+    if asked:
+        return f"{' and '.join(sorted(map(str, asked)))} was asked: see the report of its pod."
+    return "The worker was not asked."
 
 
 def _table(title: str, spots: Sequence[Spot]) -> list[str]:

@@ -1,7 +1,7 @@
 """Prometheus and promtool, which only `make e2e-prometheus` and the bench `dashboards` need.
 
-Of its service discoveries only files and fixed addresses: the others are most of what a build would
-take.
+Of its service discoveries only Kubernetes', files and fixed addresses: the others are most of what
+a build would take.
 """
 
 from __future__ import annotations
@@ -20,5 +20,5 @@ PROGRAM = ModuleProgram(
     minutes=11,
     disk_bytes=4 * requirements.GIB,
     also=(f"cmd/{PROMTOOL}",),
-    tags="remove_all_sd",
+    tags="remove_all_sd,enable_kubernetes_sd",
 )

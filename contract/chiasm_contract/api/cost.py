@@ -34,6 +34,22 @@ Amount = Annotated[
     ),
 ]
 
+_CODE = "^[A-Z]{3}$"
+
+Currency = Annotated[
+    str,
+    StringConstraints(pattern=_CODE),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "maxLength": 16,
+            **rules(
+                rule(f"self.matches(r'{_CODE}')", "must be three capital letters, such as EUR")
+            ),
+        }
+    ),
+]
+
 
 class Cost(ApiModel):
     """What a replica costs; the operator's metrics and the cost dashboard show what comes of it."""
@@ -41,9 +57,7 @@ class Cost(ApiModel):
     replica_hour: Amount = Field(
         description='Of one pod for one hour, with whatever belongs to it, such as "2.50".'
     )
-    currency: Annotated[str, StringConstraints(pattern=r"^[A-Z]{3}$")] = Field(
-        default="USD", description="Its code in three letters (ISO 4217)."
-    )
+    currency: Currency = Field(default="USD", description="Its code in three letters (ISO 4217).")
 
     def per_hour(self, replicas: int) -> float:
         """What so many replicas cost an hour, in units of the currency."""

@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, StringConstraints
 
+from chiasm_contract.api.addresses import Origin
 from chiasm_contract.api.fields import (
     ApiModel,
     DnsName,
@@ -173,9 +174,7 @@ class Vault(ApiModel):
         )
     )
 
-    address: Annotated[str, StringConstraints(max_length=512, pattern=r"^https?://[^\s/?#@]+$")] = (
-        Field(description="Its URL, without a path, as pods reach it.")
-    )
+    address: Origin = Field(description="Its URL, without a path, as pods reach it.")
     flavor: Literal["openbao", "vault"] = Field(
         default="openbao",
         description="Whose names are written: the agent's program, and where injector and csi "

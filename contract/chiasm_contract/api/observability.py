@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from pydantic import Field
 
-from pydantic import Field, StringConstraints
-
+from chiasm_contract.api.addresses import BaseUrl
 from chiasm_contract.api.fields import ApiModel
 
 
 class Tracing(ApiModel):
     """Traces of requests, sent to a collector by OpenTelemetry's protocol over HTTP."""
 
-    endpoint: Annotated[
-        str,
-        StringConstraints(
-            max_length=512,
-            pattern=r"^https?://([A-Za-z0-9.-]+|\[[0-9a-fA-F:.]+\])(:[0-9]{1,5})?(/[A-Za-z0-9._~/-]*)?$",
-        ),
-    ] = Field(
+    endpoint: BaseUrl = Field(
         description="The collector's URL as pods reach it, like http://otel-collector.monitoring"
         ":4318; spans go to v1/traces below it."
     )

@@ -16,6 +16,8 @@ from chiasm_contract.api.status import StatusRollout
 from chiasm_contract.conditions import ConditionType, Phase, Truth
 from chiasm_contract.instants import to_seconds
 from chiasm_contract.metric_specs import specs_of
+from chiasm_contract.traffic import WHOLE
+from chiasm_contract.weights import parse_weight
 from pydantic import ValidationError
 
 from chiasm_operator.resource import Manifest
@@ -64,7 +66,7 @@ def _conditions(status: Manifest) -> Iterator[Reading]:
 def _rollout(status: Manifest, now_seconds: float) -> Iterator[Reading]:
     try:
         rollout = StatusRollout.model_validate(status.get("rollout") or {})
-        weight = float(rollout.weight)
+        weight = 100 * parse_weight(rollout.weight) / WHOLE
     except ValueError:  # pydantic's own among them
         return
     for state in _STATES:

@@ -344,9 +344,20 @@ def _once(events: Sequence[Event]) -> tuple[Event, ...]:
 
 def invalid(resource: Resource, message: str, now: str) -> Outcome:
     """The status of a resource whose spec cannot be served; its pods are left as they are."""
+    return _left_alone(resource, Truth.FALSE, Reason.INVALID_SPEC, message, now)
+
+
+def failed(resource: Resource, message: str, now: str) -> Outcome:
+    """The status of a resource at which the operator itself fails: what it is nobody knows."""
+    return _left_alone(resource, Truth.UNKNOWN, Reason.OPERATOR_FAILED, message, now)
+
+
+def _left_alone(
+    resource: Resource, ready: Truth, reason: Reason, message: str, now: str
+) -> Outcome:
     findings = (
-        Finding(ConditionType.READY, Truth.FALSE, Reason.INVALID_SPEC, message),
-        Finding(ConditionType.DEGRADED, Truth.TRUE, Reason.INVALID_SPEC, message),
+        Finding(ConditionType.READY, ready, reason, message),
+        Finding(ConditionType.DEGRADED, Truth.TRUE, reason, message),
     )
     known = {finding.type.value for finding in findings}
     kept = tuple(item for item in resource.conditions if item.type not in known)

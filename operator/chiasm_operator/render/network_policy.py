@@ -15,9 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
-from urllib.parse import urlsplit
 
 from chiasm_contract import names
+from chiasm_contract.api import addresses
 from chiasm_contract.api.v1alpha1 import Spec
 
 from chiasm_operator.render import service
@@ -69,17 +69,12 @@ def _secret_ports(spec: Spec) -> set[int]:
         return set()
     if not any(source.in_vault for source in environment.sources):
         return set()
-    return {_port(vault.address)}
+    return {addresses.port(vault.address)}
 
 
 def _collector_ports(spec: Spec) -> set[int]:
     tracing = spec.observability.tracing
-    return set() if tracing is None else {_port(tracing.endpoint)}
-
-
-def _port(address: str) -> int:
-    url = urlsplit(address)
-    return url.port or (443 if url.scheme == "https" else 80)
+    return set() if tracing is None else {addresses.port(tracing.endpoint)}
 
 
 def _between_peers(target: Target, specs: Sequence[Spec], direction: str) -> list[dict[str, Any]]:

@@ -105,6 +105,10 @@ class ChatEndpoint:
         except ClientGone:
             exchange.status = CLIENT_CLOSED
             self._metrics.count("vllm:request_success_total", finished_reason="abort")
+        except asyncio.CancelledError:
+            # The server ends, and waits for no answer any longer: this one was cut.
+            exchange.status = int(HTTPStatus.SERVICE_UNAVAILABLE)
+            raise
         except ChiasmError as error:
             await self._refuse(exchange, error)
         except Exception as error:

@@ -84,7 +84,8 @@ class Exchange:
 
     def note_admission(self) -> None:
         """Who asks is known, or why nobody may."""
-        named = {"request_id": self.request_id, "trace_id": self.trace_id or ""}
+        trace_id = self.context.trace_id if self.context else ""
+        named = {"request_id": self.request_id, "trace_id": trace_id}
         self.notes.since(self.started, "admission", **named)
 
     @contextmanager

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Literal
 
 from chiasm_contract.block_guard import USE, Outcome, Verdict
-from chiasm_contract.block_record import Header, RecordKind, kind_of, record_bytes
+from chiasm_contract.block_record import (
+    Header,
+    Holding,
+    Modality,
+    RecordKind,
+    kind_of,
+    record_bytes,
+)
 from chiasm_contract.block_wire import Tier as Place
 
 from chiasm_sidecar.kv.namespaces import State
@@ -129,7 +137,7 @@ class Meters:
         self,
         places: Iterable[Place],
         num_bytes: Callable[[Place, State], float],
-        of_kind: Callable[[Place, RecordKind], float],
+        of_holding: Callable[[Place, Holding], float],
         is_open: Callable[[Place], float],
         num_queued: Callable[[Place], float],
     ) -> None:
@@ -141,9 +149,13 @@ class Meters:
                 child = held.labels(tier=tier, state=state.value)
                 child.set_function(partial(num_bytes, place, state))
             sizes = self._metrics.gauge("chiasm_kv_tier_bytes")
-            for kind in RecordKind:
-                size = sizes.labels(tier=tier, kind=kind_name(kind))
-                size.set_function(partial(of_kind, place, kind))
+            for holding in itertools.starmap(Holding, itertools.product(RecordKind, Modality)):
+                size = sizes.labels(
+                    tier=tier,
+                    kind=kind_name(holding.kind),
+                    modality=holding.modality.name.lower(),
+                )
+                size.set_function(partial(of_holding, place, holding))
             opened = self._metrics.gauge("chiasm_kv_breaker_open").labels(tier=tier)
             opened.set_function(partial(is_open, place))
             queued = self._metrics.gauge("chiasm_kv_write_queue_bytes").labels(tier=tier)

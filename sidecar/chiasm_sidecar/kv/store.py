@@ -86,7 +86,7 @@ class BlockStore:
         meters.follow(
             by_place,
             lambda place, state: self._bytes(by_place[place], state),
-            lambda place, kind: by_place[place].tier.bytes_by_kind().get(kind, 0),
+            lambda place, holding: by_place[place].tier.bytes_by_holding().get(holding, 0),
             lambda place: by_place[place].breaker.open,
             lambda place: by_place[place].num_queued_bytes,
         )

@@ -6,10 +6,11 @@ asker at a time, at most one a second.
 
 from __future__ import annotations
 
-import json
+import asyncio
 from collections.abc import Mapping
 
-from chiasm_contract.errors import NotFound, Unavailable
+from chiasm_contract.errors import InvalidRequest, NotFound, Unavailable
+from chiasm_contract.recording_json import encoded
 from chiasm_contract.timeline import Recording, last_seconds
 from starlette.responses import Response
 
@@ -33,13 +34,19 @@ class TimelineRoute:
 
         Raises: InvalidRequest for another question, NotFound for a request that nobody knows.
         """
+        if len(query) > 1 or not query.keys() <= {"request", "last_seconds"}:
+            raise InvalidRequest(
+                f"{', '.join(query)} cannot be asked for; give request=ID or last_seconds, "
+                "nothing else.",
+                param=next(iter(query)),
+            )
         async with self._turns.turn():
             name = query.get("request")
             if name is not None:
                 return await self._of_request(name)
             seconds = last_seconds(query)
             theirs = await self._ask({"last_seconds": f"{seconds:g}"})
-            return _pod(self._timeline.last(seconds), theirs)
+            return await _pod(self._timeline.last(seconds), theirs)
 
     async def _of_request(self, name: str) -> Response:
         answer_id = self._timeline.find(name)
@@ -50,7 +57,7 @@ class TimelineRoute:
                 param="request",
             )
         theirs = await self._ask({"request": answer_id})
-        return _pod(self._timeline.of_request(answer_id), theirs)
+        return await _pod(self._timeline.of_request(answer_id), theirs)
 
     async def _ask(self, query: Mapping[str, str]) -> bytes:
         """The worker's Recording; null while it is away."""
@@ -60,7 +67,8 @@ class TimelineRoute:
             return b"null"
 
 
-def _pod(ours: Recording, theirs: bytes) -> Response:
-    # Theirs can have megabytes, which nothing here needs to understand.
-    own = json.dumps(ours.model_dump(), separators=(",", ":")).encode()
+async def _pod(ours: Recording, theirs: bytes) -> Response:
+    # Theirs can have megabytes, which nothing here needs to understand; ours takes a while, and the
+    # loop has answers to send meanwhile.
+    own = await asyncio.to_thread(encoded, ours)
     return Response(b'{"sidecar":%s,"worker":%s}' % (own, theirs), media_type="application/json")

@@ -72,8 +72,10 @@ class Timeline:
         return self._recording(events, is_whole)
 
     def _recording(self, events: tuple[Event, ...], is_whole: bool) -> Recording:
-        anchor = self.anchor()
-        return Recording(part="sidecar", anchor=anchor, events=events, is_whole=is_whole)
+        # Unchecked: thousands of tuples that are our own, while others wait for the loop.
+        return Recording.model_construct(
+            part="sidecar", anchor=self.anchor(), events=events, is_whole=is_whole
+        )
 
 
 class Notes:

@@ -25,6 +25,10 @@ BATCH_SPANS = 512
 DELAY_SECONDS = 1.0
 # How long what still waits may take when the process ends.
 _LAST_SECONDS = 2.0
+_NOT_TAKEN = (
+    "the collector takes no spans, they are lost, and requests go on: does one listen at the "
+    "endpoint for OTLP over HTTP?"
+)
 
 
 class Outbox(SpanProcessor):
@@ -33,17 +37,20 @@ class Outbox(SpanProcessor):
     Args:
         exporter: takes a batch at a time.
         count: told how many spans came to which outcome, from any thread.
+        endpoint: where the exporter brings them, for the log.
     """
 
     def __init__(
         self,
         exporter: SpanExporter,
         count: Callable[[str, int], None],
+        endpoint: str,
         max_spans: int = MAX_SPANS,
         delay_seconds: float = DELAY_SECONDS,
     ) -> None:
         self._exporter = exporter
         self._count = count
+        self._endpoint = endpoint
         self._max_spans = max_spans
         self._delay_seconds = delay_seconds
         self._spans: deque[ReadableSpan] = deque()
@@ -119,5 +126,6 @@ class Outbox(SpanProcessor):
         self._count("exported" if taken else "failed", len(batch))
         if taken == self._failing:  # it is not as it was
             self._failing = not taken
-            words = "the collector takes spans again" if taken else "the collector takes no spans"
-            log.log(logging.INFO if taken else logging.WARNING, words)
+            words = "the collector takes spans again" if taken else _NOT_TAKEN
+            fields = {"endpoint": self._endpoint}
+            log.log(logging.INFO if taken else logging.WARNING, words, extra={"fields": fields})

@@ -50,10 +50,9 @@ class Tracing:
         self._worker = worker
         # It would say of each failure what the outbox says of the first.
         logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
-        exporter = OTLPSpanExporter(
-            endpoint=config.endpoint.rstrip("/") + TRACES_PATH, timeout=_EXPORT_TIMEOUT_SECONDS
-        )
-        self.outbox = Outbox(exporter, self._count)
+        endpoint = config.endpoint.rstrip("/") + TRACES_PATH
+        exporter = OTLPSpanExporter(endpoint=endpoint, timeout=_EXPORT_TIMEOUT_SECONDS)
+        self.outbox = Outbox(exporter, self._count, endpoint)
         self._tracer = Tracer(config, _who(sidecar, pod), self.outbox)
         self._collecting: set[asyncio.Task[None]] = set()
 

@@ -35,7 +35,7 @@ async def test_a_request_becomes_a_file(start_pod: StartPod, tmp_path: Path) -> 
     answer_id, path = await asked(pod), tmp_path / "out.pftrace"
     result = await run(answer_id, "-o", str(path), "--url", pod.metrics_url)
     assert result.exit_code == 0, result.output
-    assert "1 requests" in result.output
+    assert ": 1 request, 0 steps" in result.output
     names = {p.track_descriptor.name for p in protos.Trace.FromString(path.read_bytes()).packet}
     assert {answer_id, "sidecar", "worker"} <= names
 
@@ -47,6 +47,17 @@ async def test_all_of_the_last_seconds(start_pod: StartPod, tmp_path: Path) -> N
     result = await run("--last", "60s", "-o", str(path), "--url", pod.metrics_url)
     assert result.exit_code == 0, result.output
     assert path.stat().st_size > 100
+
+
+async def test_a_moment_in_which_nothing_was_done_is_no_file(
+    start_pod: StartPod, tmp_path: Path
+) -> None:
+    """Perfetto's UI cannot open an empty one."""
+    pod, path = await start_pod(), tmp_path / "out.pftrace"
+    await pod.worker.stop()
+    result = await run("--last", "1ms", "-o", str(path), "--url", pod.metrics_url)
+    assert "nothing was done in the last 1ms" in str(result.exception)
+    assert not path.exists()
 
 
 async def test_a_report(start_pod: StartPod) -> None:
@@ -76,6 +87,9 @@ async def test_an_unknown_request_is_a_sentence(start_pod: StartPod) -> None:
         (["some", "--url", "http://127.0.0.1:9"], "nothing answers"),
         (["some", "--url", "http://127.0.0.1:9", "--mmi", "a"], "give one"),
         (["report", "some", "--namespace", "vision"], "name it with --mmi"),
+        (["report", "some", "--mmi", ""], "'' is no name of a MultimodalInference"),
+        (["report", "some", "--mmi=-A"], "'-A' is no name of a MultimodalInference"),
+        (["report", "some", "--url", ""], "'' is not an address"),
     ],
 )
 async def test_what_can_be_wrong(words: list[str], said: str) -> None:
@@ -114,7 +128,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_all_pods_of_a_resource_are_asked(cluster: Path) -> None:
-    found = recordings(Where("", "shelf-reader"), {"request": "r"})
+    found = recordings(Where(mmi="shelf-reader"), {"request": "r"})
     assert found == {"a": whole_pod()}
     calls = (cluster / "calls").read_text()
     assert "b:9100" in calls
@@ -122,5 +136,28 @@ def test_all_pods_of_a_resource_are_asked(cluster: Path) -> None:
 
 
 def test_nobody_knows_the_request(cluster: Path) -> None:
-    with pytest.raises(CliError, match="no pod of shelf-reader has told"):
-        recordings(Where("", "shelf-reader"), {"request": "other"})
+    with pytest.raises(
+        CliError, match="none of the 2 pods of shelf-reader knows a request of that"
+    ):
+        recordings(Where(mmi="shelf-reader"), {"request": "other"})
+
+
+def test_nobody_can_be_asked(cluster: Path) -> None:
+    with pytest.raises(CliError, match=r"no pod of shelf-reader has told .* \(NotFound\)"):
+        recordings(Where(mmi="shelf-reader"), {"last_seconds": "60"})
+
+
+def test_a_pod_that_cannot_be_asked_is_told(
+    cluster: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is missing would look like a pod that did nothing."""
+    answers = json.loads((cluster / "answers").read_text())
+    proxied, recording = answers.popitem()
+    answers[proxied.replace("request=r", "last_seconds=60")] = recording
+    (cluster / "answers").write_text(json.dumps(answers))
+    assert set(recordings(Where(mmi="shelf-reader"), {"last_seconds": "60"})) == {"a"}
+    assert capsys.readouterr().err.startswith("chiasm: b is left out: kubectl: Error from server")
+    answers[proxied] = recording
+    (cluster / "answers").write_text(json.dumps(answers))
+    recordings(Where(mmi="shelf-reader"), {"request": "r"})
+    assert capsys.readouterr().err == "", "other pods need not know a request"

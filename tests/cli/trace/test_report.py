@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from chiasm_cli.trace import report
 from chiasm_cli.trace.report import hot_spots, late_tokens, lines, waits
-from chiasm_contract.timeline import ENGINE, Encode, Event, Recording, Row, Step
+from chiasm_contract.timeline import ENGINE, Encode, Event, PodRecording, Recording, Row, Step
 
 from tests.cli.trace.recorded import OTHER, R, step, token, whole_pod, worker
 
@@ -111,3 +111,21 @@ def test_what_is_missing_is_said() -> None:
     assert "forgotten" in words
     idle = worker([])
     assert "nothing was done" in "\n".join(lines("pod", pod.model_copy(update={"worker": idle})))
+
+
+@pytest.mark.parametrize(
+    ("noted", "said"),
+    [
+        ([Event(R, "answer", 1.0, 2.0, {"where": "v1-canary"})], "v1-canary was asked"),
+        ([Event(R, "last byte", 1.0, 1.0, {"status": 400})], "The worker was not asked"),
+    ],
+)
+def test_what_its_worker_was_not_asked_is_not_forgotten(noted: list[Event], said: str) -> None:
+    """A request that another revision answers, and one that is refused."""
+    pod = whole_pod()
+    sidecar = pod.sidecar.model_copy(update={"events": tuple(noted)})
+    idle = worker([]).model_copy(update={"is_whole": False})
+    words = "\n".join(lines("pod", PodRecording(sidecar=sidecar, worker=idle)))
+    assert said in words
+    assert "forgotten" not in words
+    assert "token" not in words.replace("first token", "")

@@ -66,4 +66,4 @@ def test_every_program_is_kept_in_a_folder_of_its_own() -> None:
 def test_programs_of_one_module_are_built_together() -> None:
     target = prometheus.PROGRAM.target
     assert [package.rpartition("/")[2] for package in target.packages] == ["prometheus", "promtool"]
-    assert target.command("go", Path("out"))[4:6] == ["-tags", "remove_all_sd"]
+    assert target.command("go", Path("out"))[4:6] == ["-tags", "remove_all_sd,enable_kubernetes_sd"]

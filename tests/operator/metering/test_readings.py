@@ -100,7 +100,15 @@ def test_what_the_existing_pods_cost(cost: Any, expected: dict[str, float]) -> N
 
 
 @pytest.mark.parametrize(
-    "rollout", [{"state": "Dancing"}, {"stepBegan": "soon"}, {"weight": None}, {"weight": "half"}]
+    "rollout",
+    [
+        {"state": "Dancing"},
+        {"stepBegan": "soon"},
+        {"weight": None},
+        {"weight": "half"},
+        {"weight": "nan"},
+        {"weight": "1e400"},
+    ],
 )
 def test_a_rollout_that_somebody_edited_is_left_out(rollout: dict[str, Any]) -> None:
     told = samples(resource({"rollout": ROLLOUT | rollout, "phase": "Healthy"}))

@@ -17,7 +17,7 @@ from chiasm_operator.reconcile.observed import Observed
 from chiasm_operator.render import Target
 from chiasm_operator.render.configuration.references import current, in_pods, references
 from chiasm_operator.render.revision import parse, record_of
-from chiasm_operator.resource import parse_spec
+from chiasm_operator.resource import InvalidSpec, parse_spec
 
 from tests.operator.render.rendered import child, load_tool, pod_spec
 
@@ -371,3 +371,15 @@ def test_pods_reach_the_server_that_they_ask(
     policy = child(make_target(**sections(given)), "NetworkPolicy")["spec"]
     reached = {each["port"] for each in policy["egress"][0]["ports"]}
     assert reached == {53, 6379} | ({port} if port else set())
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["https://bao:0", "https://bao:99999", "https://bao:port", "http://[:::::]", "http://["],
+)
+def test_an_address_that_cannot_be_taken_apart_is_refused_by_its_field(address: str) -> None:
+    """Else each pass over the resource ends in an error that its status does not tell."""
+    given = environment(vault={"address": address, "auth": {"role": "r"}})
+    spec = {"model": {"source": {"builtin": "demo"}}, **sections(given)}
+    with pytest.raises(InvalidSpec, match=r"vault\.address"):
+        parse_spec(spec)

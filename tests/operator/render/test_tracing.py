@@ -47,7 +47,17 @@ def test_pods_reach_the_collector(
 
 @pytest.mark.parametrize(
     "endpoint",
-    ["collector:4318", "ftp://collector", "http://user:word@collector", "http://a?b=c", "http://"],
+    [
+        "collector:4318",
+        "ftp://collector",
+        "http://user:word@collector",
+        "http://a?b=c",
+        "http://",
+        "http://collector:0",
+        "http://collector:65536",
+        "http://collector:99999",
+        "http://[:::::]:4318",
+    ],
 )
 def test_what_is_no_collector_is_refused_by_its_field(endpoint: str) -> None:
     spec = {

@@ -32,7 +32,7 @@ def test_nothing_is_left_over(name: str) -> None:
 
 
 @given(st.data())
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_killed_at_any_write_the_end_is_the_same(data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(sorted(SCENARIOS)))
     calm = undisturbed(name)
@@ -73,7 +73,7 @@ PEOPLE = {
     ),
     st.integers(0, 4),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_whatever_people_do_nothing_forbidden_happens_and_it_ends(
     happenings: list[tuple[str, int, int]], lag: int
 ) -> None:

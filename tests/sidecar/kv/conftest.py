@@ -21,6 +21,7 @@ from chiasm_contract import block_wire as wire
 from chiasm_contract.block_record import (
     HEADER_BYTES,
     Header,
+    Modality,
     RecordKind,
     align_up,
     encode_header,
@@ -63,6 +64,7 @@ def header(number: int, kind: RecordKind = RecordKind.TEXT_KV, **changes: Any) -
     data = payload(number)
     plain = Header(
         kind=kind,
+        modality=Modality.TEXT if kind is RecordKind.TEXT_KV else Modality.IMAGE,
         num_tokens=16,
         payload_bytes=len(data),
         generation=number,

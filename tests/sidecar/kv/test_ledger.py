@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from chiasm_contract.block_record import RecordKind
+from chiasm_contract.block_record import Holding, Modality, RecordKind
 from chiasm_sidecar.kv.tiers.ledger import KIND_COST, Ledger
 from hypothesis import given
 from hypothesis import strategies as st
 
-TEXT = RecordKind.TEXT_KV
+TEXT = Holding(RecordKind.TEXT_KV, Modality.TEXT)
+HOLDINGS = st.builds(Holding, st.sampled_from(RecordKind), st.sampled_from(Modality))
 NAMES = st.sampled_from(["a", "b", "c"])
 KEYS = st.integers(0, 9).map(lambda number: bytes([number]))
 STEPS = st.lists(
     st.one_of(
-        st.tuples(st.just("add"), NAMES, KEYS, st.integers(0, 60), st.sampled_from(RecordKind)),
+        st.tuples(st.just("add"), NAMES, KEYS, st.integers(0, 60), HOLDINGS),
         st.tuples(st.just("touch"), NAMES, KEYS),
         st.tuples(st.just("remove"), NAMES, KEYS),
         st.tuples(st.just("drain"), st.frozensets(NAMES)),
@@ -28,11 +29,11 @@ STEPS = st.lists(
 def test_bytes_add_up(steps: list[tuple[object, ...]], share: float) -> None:
     ledger = Ledger(100, share)
     held: dict[tuple[str, bytes], int] = {}
-    kinds: dict[tuple[str, bytes], RecordKind] = {}
+    holdings: dict[tuple[str, bytes], Holding] = {}
     for step in steps:
         match step:
-            case ("add", str(name), bytes(key), int(size), RecordKind() as kind):
-                gone = ledger.add(name, key, size, kind)
+            case ("add", str(name), bytes(key), int(size), Holding() as holding):
+                gone = ledger.add(name, key, size, holding)
                 if gone is None:
                     assert size > 100 * share
                 else:
@@ -40,7 +41,7 @@ def test_bytes_add_up(steps: list[tuple[object, ...]], share: float) -> None:
                         if pair != (name, key):
                             del held[pair]
                     held[name, key] = size
-                    kinds[name, key] = kind
+                    holdings[name, key] = holding
             case ("touch", str(name), bytes(key)):
                 ledger.touch(name, [key])
             case ("remove", str(name), bytes(key)):
@@ -53,10 +54,10 @@ def test_bytes_add_up(steps: list[tuple[object, ...]], share: float) -> None:
         assert all(ledger.has(*pair) for pair in held)
         by_name = ledger.bytes_by_namespace()
         assert sum(by_name.values()) == ledger.num_bytes
-        of_kind: Counter[RecordKind] = Counter()
+        by_holding: Counter[Holding] = Counter()
         for pair, size in held.items():
-            of_kind[kinds[pair]] += size
-        assert +Counter(ledger.bytes_by_kind()) == +of_kind
+            by_holding[holdings[pair]] += size
+        assert +Counter(ledger.bytes_by_holding()) == +by_holding
         assert all(size <= 100 * share for size in by_name.values())
         assert {k for n in "abc" for k in ledger.keys(n, 99)} == {key for _, key in held}
 
@@ -82,11 +83,11 @@ def test_the_first_of_a_chain_goes_after_the_others() -> None:
     assert len(order) >= 2
 
 
-@pytest.mark.parametrize("kind", [k for k in RecordKind if k is not TEXT])
+@pytest.mark.parametrize("kind", [k for k in RecordKind if k is not TEXT.kind])
 def test_what_needs_an_encoder_outlives_text(kind: RecordKind) -> None:
-    assert KIND_COST[kind] > KIND_COST[TEXT]
+    assert KIND_COST[kind] > KIND_COST[TEXT.kind]
     ledger = Ledger(40)
-    ledger.add("a", b"dear", 10, kind)
+    ledger.add("a", b"dear", 10, Holding(kind, Modality.IMAGE))
     for number in range(6):
         ledger.add("a", bytes([number]), 10, TEXT)
     assert ledger.has("a", b"dear")
@@ -116,7 +117,7 @@ def test_a_namespace_over_its_share_gives_up_its_own() -> None:
 
 def test_what_drains_goes_before_all_others() -> None:
     ledger = Ledger(30)
-    ledger.add("old", b"1", 10, RecordKind.ENCODER_OUTPUT)
+    ledger.add("old", b"1", 10, Holding(RecordKind.ENCODER_OUTPUT, Modality.IMAGE))
     ledger.touch("old", [b"1"] * 9)
     ledger.add("new", b"1", 10, TEXT)
     ledger.add("new", b"2", 10, TEXT)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from chiasm_contract import block_wire as wire
 from chiasm_contract.block_guard import UNAVAILABLE, USE, Outcome, Verdict
-from chiasm_contract.block_record import RecordKind
+from chiasm_contract.block_record import Modality, RecordKind
 
 from tests.sidecar.conftest import identity, until
 from tests.sidecar.kv.conftest import (
@@ -37,6 +37,16 @@ async def test_what_is_stored_is_found(service: Service) -> None:
     assert {each.tier for each in found} == {wire.Tier.HOST}
     for number, each in enumerate(found):
         assert worker.get(each.slot) == record(number)
+
+
+async def test_bytes_are_counted_by_kind_and_modality(service: Service) -> None:
+    worker = await service.worker()
+    await worker.store(record(0), record(1, RecordKind.MEDIA_KV))
+    await worker.store(record(2, RecordKind.MEDIA_KV, modality=Modality.VIDEO))
+    for kind, modality in (("text_kv", "text"), ("media_kv", "image"), ("media_kv", "video")):
+        labels = {"tier": "host", "kind": kind, "modality": modality}
+        assert service.value("chiasm_kv_tier_bytes", **labels) >= RECORD_BYTES
+    assert not service.value("chiasm_kv_tier_bytes", **labels | {"modality": "mixed"})
 
 
 async def test_an_empty_fetch_and_an_empty_store_are_answered(service: Service) -> None:

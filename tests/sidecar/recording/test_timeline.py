@@ -83,6 +83,35 @@ async def test_who_is_unknown_is_told(start_pod: StartPod) -> None:
         assert "answer's id" in (await response.json())["error"]["message"]
 
 
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"request": "some", "last_seconds": "60"},
+        {"last": "60"},
+        {"request": "some", "seconds": "1"},
+    ],
+)
+async def test_what_cannot_be_asked_for_is_refused(
+    start_pod: StartPod, query: dict[str, str]
+) -> None:
+    pod = await start_pod()
+    async with pod.http.get(f"{pod.metrics_url}/-/timeline", params=query) as response:
+        assert response.status == 400
+        assert "request=ID or last_seconds" in (await response.json())["error"]["message"]
+
+
+async def test_a_request_is_found_by_its_callers_trace(start_pod: StartPod) -> None:
+    """Also where no spans are made, and where the caller wants none."""
+    pod = await start_pod()
+    header = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"}
+    async with pod.http.post(
+        f"{pod.url}/v1/chat/completions", json=question(), headers=header
+    ) as response:
+        assert response.status == 200
+    found = await recorded(pod, request="0af7651916cd43dd8448eb211c80319c")
+    assert found.sidecar.is_whole
+
+
 @pytest.mark.parametrize("is_away", [False, True])
 @pytest.mark.parametrize("asked", ["-1", "0", "601", "nan", "a minute"])
 async def test_seconds_that_are_none_are_refused(

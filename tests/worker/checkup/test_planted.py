@@ -10,7 +10,9 @@ import pytest
 from chiasm_contract.checkup import CHECKS
 from chiasm_contract.config import EngineLimits, WorkerConfig
 from chiasm_contract.messages import IdentityReport
+from chiasm_worker.checkup import checkup
 from chiasm_worker.engine.engine import Engine
+from chiasm_worker.kvcache.block_pool import BlockPool
 
 from tests.worker.checkup.conftest import look
 from tests.worker.checkup.faults import BOTTLENECKS
@@ -37,6 +39,28 @@ async def test_a_planted_bottleneck_is_found_and_nothing_else(
         told = await look(worker)
     assert [finding.check for finding in told.findings] == [check], told.findings
     assert [each.check for each in told.looks] == list(CHECKS[:4])
+
+
+async def test_a_pool_that_is_full_for_a_moment_hides_nothing(
+    worker: Worker, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, asked = checkup.visibility_faults, []
+
+    def at_first_full(backend: Any, pool: BlockPool, *more: Any) -> list[str] | None:
+        blocks = [] if asked else pool.allocate(pool.num_allocatable)
+        assert blocks is not None
+        asked.append(real(backend, pool, *more))
+        pool.release(blocks)
+        return asked[-1]
+
+    check, plant = BOTTLENECKS["attention that forgets the beginning"]
+    with monkeypatch.context() as patch:
+        plant(engine, patch)
+        patch.setattr(checkup, "visibility_faults", at_first_full)
+        told = await look(worker)
+    assert asked[0] is None
+    assert len(asked) == 2
+    assert [finding.check for finding in told.findings] == [check], told.findings
 
 
 async def test_changed_files_are_found_and_named(worker: Worker, folder: Folder) -> None:

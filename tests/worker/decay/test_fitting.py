@@ -25,7 +25,7 @@ def points(curve: Curve, noise: float = 0.0, seed: int = 0) -> list[Point]:
     return [Point(r, curve.at(r) * f) for r, f in zip(RATIOS, factors, strict=True)]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(base=st.floats(1e-3, 10), a=st.floats(0.02, 2), b=st.floats(0.3, 2))
 def test_a_power_curve_is_found_again(base: float, a: float, b: float) -> None:
     found = fit_power(points(Power(base, a, b)))

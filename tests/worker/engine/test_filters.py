@@ -79,7 +79,7 @@ WISHES = st.builds(
     seed=st.integers(0, 2**32),
     scale=st.sampled_from([0.3, 3.0]),
 )
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 def test_transformers_keeps_the_same_tokens_and_gives_them_the_same_probabilities(
     wish: SamplingParams, output: list[int], seed: int, scale: float
 ):

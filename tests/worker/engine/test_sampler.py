@@ -11,7 +11,7 @@ import torch
 from chiasm_worker.engine.filters import adjust, candidates
 from chiasm_worker.engine.sampler import RowSampler, SampledToken, sample
 from chiasm_worker.request import SamplingParams
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 VOCAB = 300
@@ -72,7 +72,6 @@ def run(steps: torch.Tensor, asked: Asked) -> list[list[SampledToken]]:
 
 
 @given(asked=ROWS, seed=st.integers(0, 2**32), scale=st.sampled_from([0.01, 1.0, 30.0, 1e4]))
-@settings(deadline=None)
 def test_a_row_alone_is_the_row_in_a_batch_bit_for_bit(asked: Asked, seed: int, scale: float):
     generator = torch.Generator().manual_seed(seed)
     steps = scale * torch.randn(4, len(asked), VOCAB, generator=generator)
@@ -83,7 +82,6 @@ def test_a_row_alone_is_the_row_in_a_batch_bit_for_bit(asked: Asked, seed: int, 
 
 
 @given(wish=SAMPLING, seed=st.integers(0, 2**32), scale=st.sampled_from([0.0, 1.0, 1e4]))
-@settings(deadline=None)
 def test_no_parameters_make_a_logit_that_is_no_number(
     wish: SamplingParams, seed: int, scale: float
 ):

@@ -186,14 +186,14 @@ def test_an_entry_is_uncommitted_whole():
     assert counts(pool) == (2, 0, 0)
 
 
-def test_what_is_findable_is_counted_by_kind():
+def test_what_is_findable_is_counted_by_kind_and_modality():
     pool = BlockPool(2)
     pool.allocate(2)
     pool.commit(0, b"a", 0, Rebuild(BlockKind.TEXT_KV, 1))
-    pool.commit(1, b"b", 1, Rebuild(BlockKind.CROSS_KV, 1))
-    assert pool.num_findable == {BlockKind.TEXT_KV: 1, BlockKind.CROSS_KV: 1}
+    pool.commit(1, b"b", 1, Rebuild(BlockKind.CROSS_KV, 1, "image"))
+    assert pool.num_findable == {(BlockKind.TEXT_KV, "text"): 1, (BlockKind.CROSS_KV, "image"): 1}
     pool.uncommit([1])
-    assert pool.num_findable[BlockKind.CROSS_KV] == 0
+    assert pool.num_findable[BlockKind.CROSS_KV, "image"] == 0
 
 
 KINDS = st.sampled_from(list(BlockKind))
@@ -299,4 +299,4 @@ class PoolMachine(RuleBasedStateMachine):
 
 
 TestPoolMachine = PoolMachine.TestCase
-TestPoolMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestPoolMachine.settings = settings(max_examples=60, stateful_step_count=40)

@@ -104,6 +104,24 @@ def test_a_picture_later_in_the_prompt_leaves_the_blocks_before_it_alone():
     assert hits(filled(TOKENS, (late,)), TOKENS) == [0, 1]
 
 
+@pytest.mark.parametrize(
+    ("modalities", "whole"),
+    [
+        ((), "text"),
+        (("video",), "video"),
+        (("audio", "audio"), "audio"),
+        (("image", "audio"), "mixed"),
+    ],
+)
+def test_a_block_is_whole_of_the_modality_of_its_media(modalities: tuple[str, ...], whole: str):
+    spans = tuple(
+        MediaSpan(replace(ITEM, modality=modality, num_tokens=1), 4 + index, b"p" * 32)
+        for index, modality in enumerate(modalities)
+    )
+    chain = ContentChain(ROOT, 4, spans)
+    assert [chain.content(i, TOKENS).rebuild.modality for i in range(3)] == ["text", whole, "text"]
+
+
 def test_encoder_outputs_are_found_by_picture_not_by_place():
     first = media_contents(ROOT, ITEM, 2)
     assert first == media_contents(ROOT, ITEM, 2)

@@ -168,7 +168,7 @@ def test_what_recorders_write_is_heard(codec: str):
     changes=st.lists(st.tuples(st.integers(0, 2000), st.integers(1, 255)), max_size=4),
     kept=st.floats(0, 1),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_spoilt_files_are_sounds_or_the_clients_fault(
     is_flac: bool, changes: list[tuple[int, int]], kept: float
 ):

@@ -134,7 +134,7 @@ def test_what_is_no_video_is_the_clients_fault(data: bytes, message: str):
     changes=st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(1, 255)), max_size=4),
     kept=st.floats(0, 1),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_spoilt_files_are_videos_or_the_clients_fault(
     kind: tuple[str, str], changes: list[tuple[float, int]], kept: float
 ):

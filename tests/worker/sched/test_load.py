@@ -245,11 +245,11 @@ class LoadMachine(RuleBasedStateMachine):
 
 
 TestLoadMachine = LoadMachine.TestCase
-TestLoadMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestLoadMachine.settings = settings(max_examples=60, stateful_step_count=40)
 
 
 @given(st.lists(requests(), min_size=8, max_size=20), st.integers(9, 16))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_every_request_ends_while_others_keep_coming(
     shapes: list[tuple[int, int, tuple[tuple[int, int, int], ...], int, int]], num_blocks: int
 ):

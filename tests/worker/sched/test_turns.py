@@ -115,4 +115,4 @@ class TwoModels(RuleBasedStateMachine):
 
 
 TestTwoModels = TwoModels.TestCase
-TestTwoModels.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestTwoModels.settings = settings(max_examples=60, stateful_step_count=40)

@@ -93,9 +93,15 @@ async def test_every_worker_metric_of_the_contract_is_exposed_and_no_other(
     waiting = samples_of(text, "chiasm_worker_requests_waiting", "modality")
     assert waiting == dict.fromkeys(KNOWN_MODALITIES, 0)
     blocks = samples_of(text, "chiasm_worker_findable_blocks", "kind")
-    sizes = samples_of(text, "chiasm_worker_findable_bytes", "kind")
-    assert {sizes[kind] / blocks[kind] for kind in blocks if blocks[kind]} == {
-        worker.state.require().service.engine.spec.record_bytes
+    record_bytes = worker.state.require().service.engine.spec.record_bytes
+    sizes = {
+        (sample.labels["kind"], sample.labels["modality"]): sample.value / record_bytes
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name == "chiasm_worker_findable_bytes" and sample.value
+    }
+    assert sizes == {
+        (kind, "text" if kind == "text_kv" else "image"): num for kind, num in blocks.items() if num
     }
     assert samples["vllm:prefix_cache_hits_total"].value > 0
     assert samples["vllm:prompt_tokens_total"].value > 0

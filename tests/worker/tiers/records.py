@@ -6,6 +6,7 @@ from typing import Any
 
 from chiasm_contract.block_record import (
     Header,
+    Modality,
     RecordKind,
     align_up,
     encode_header,
@@ -38,6 +39,7 @@ def record(key: bytes, payload: bytes, **changes: Any) -> bytearray:
     """The record of `payload` under `key`; `changes` are lies of its header."""
     header = Header(**{
         "kind": RecordKind.TEXT_KV,
+        "modality": Modality.TEXT,
         "num_tokens": 4,
         "payload_bytes": len(payload),
         "generation": 5,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from chiasm_contract.block_guard import USE, judge_content, judge_header
-from chiasm_contract.block_record import RecordKind, parse_header, parse_trailer
+from chiasm_contract.block_record import Holding, Modality, RecordKind, parse_header, parse_trailer
 from chiasm_worker.kvcache.rebuild_cost import BlockKind
 from chiasm_worker.request import FinishReason
 from chiasm_worker.sched.batch import ScheduledBatch
@@ -53,9 +53,12 @@ class Writer(World):
     def keys(self, offers: list[Offer]) -> list[bytes]:
         return [key for offer in offers for key in offer.keys_by_slot.values()]
 
-    def kinds(self, offers: list[Offer]) -> list[RecordKind]:
+    def holdings(self, offers: list[Offer]) -> list[Holding]:
         slots = [slot for offer in offers for slot in offer.keys_by_slot]
-        return [parse_header(self.slots.record(slot)[:128]).kind for slot in slots]
+        return [parse_header(self.slots.record(slot)[:128]).holding for slot in slots]
+
+    def kinds(self, offers: list[Offer]) -> list[RecordKind]:
+        return [holding.kind for holding in self.holdings(offers)]
 
 
 def check_record(slots: Staging, slot: int, key: bytes) -> None:
@@ -75,9 +78,11 @@ def test_offers_are_whole_records_of_what_became_findable(tmp_path: Path):
     assert (offer.engine_gen, offer.scope_fp) == (NAMESPACE.engine_gen, SCOPE.scope_fp)
     for slot, key in offer.keys_by_slot.items():
         check_record(world.slots, slot, key)
-    assert world.kinds([offer]) == [
-        *[RecordKind.ENCODER_OUTPUT] * 2, *[RecordKind.MEDIA_KV] * 2, RecordKind.TEXT_KV,
-    ]  # fmt: skip
+    assert world.holdings([offer]) == [
+        *[(RecordKind.ENCODER_OUTPUT, Modality.IMAGE)] * 2,
+        *[(RecordKind.MEDIA_KV, Modality.IMAGE)] * 2,
+        (RecordKind.TEXT_KV, Modality.TEXT),
+    ]
     assert world.link.counters.offered_blocks == {
         BlockKind.ENCODER_OUTPUT: 2, BlockKind.MEDIA_KV: 2, BlockKind.TEXT_KV: 1,
     }  # fmt: skip

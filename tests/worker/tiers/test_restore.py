@@ -152,7 +152,7 @@ def test_a_chain_ends_before_a_lie(world: World, lie: Lie):
 def test_an_entry_is_taken_whole_or_not(world: World, lie: Lie | None):
     new = request("r", 12, 2, ((0, 11, 1),))
     world.restore(new, lambda i: lie if i == 4 else honest)  # 2 of the chain, 3 of the picture
-    assert world.pool.num_findable[BlockKind.ENCODER_OUTPUT] == 0
+    assert world.pool.num_findable[BlockKind.ENCODER_OUTPUT, "image"] == 0
     assert world.pool.num_cached == 2
     world.check()
 
@@ -319,4 +319,4 @@ class TierMachine(RuleBasedStateMachine):
 
 
 TestTierMachine = TierMachine.TestCase
-TestTierMachine.settings = settings(max_examples=50, stateful_step_count=40, deadline=None)
+TestTierMachine.settings = settings(max_examples=50, stateful_step_count=40)

@@ -66,6 +66,18 @@ def test_a_long_answer_makes_no_more_spans_than_a_short_one(num_tokens: int) -> 
     assert len(followed_through(num_tokens)) == len(followed_through())
 
 
+def test_each_choice_has_its_own_number_and_reason() -> None:
+    """The first one failed before its first token; the third began before the second."""
+    timeline = Timeline(Clock(), lambda: 0)
+    timeline.follow("r")
+    for number, choice in enumerate(("r#0.2", "r#0.1")):
+        timeline.step(step(number, number, number + 1.0, [Row(choice, 0, 8, True)]))
+    timeline.instant("r#0.1", "end", {"reason": "stop", "choice": 1})
+    timeline.instant("r#0.2", "end", {"reason": "length", "choice": 2})
+    decodes = [span.attributes for span in spans(timeline, "r").spans if span.name == "decode"]
+    assert {each["choice"]: each["finish_reason"] for each in decodes} == {1: "stop", 2: "length"}
+
+
 def test_one_that_never_ran_waited() -> None:
     clock = Clock()
     timeline = Timeline(clock, lambda: 0)

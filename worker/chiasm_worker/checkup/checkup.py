@@ -46,6 +46,7 @@ from chiasm_worker.request import Prompt, Request, SamplingParams
 
 _SAMPLE_SECONDS = 25.0
 _FILES_SECONDS = 15.0
+_ROOM_TRIES, _ROOM_TRY_SECONDS = 60, 0.05
 # Blocks up to here are checked one by one; more would take longer than a step.
 _MAX_CHECKED_BLOCKS = 4096
 # One pass of so many tokens is short enough wherever steps are shorter.
@@ -106,7 +107,7 @@ class _Examination:
         books = [await self._service.ask(self._begin)]
         try:
             drift = await self._drift_or_why(books[0])
-            visibility = await self._service.ask(self._visibility)
+            visibility = await self._visibility_once_there_is_room()
         finally:
             books.append(await self._service.ask(self._end))
         broken = await self._service.ask(self._broken_books)
@@ -149,6 +150,15 @@ class _Examination:
             self._engine.scheduler.check()
         except InvariantError as error:
             return error.message
+        return None
+
+    async def _visibility_once_there_is_room(self) -> tuple[str, ...] | None:
+        """What runs may take the whole pool, but gives some of it back with each answer."""
+        for _ in range(_ROOM_TRIES):
+            found = await self._service.ask(self._visibility)
+            if found is not None:
+                return found
+            await asyncio.sleep(_ROOM_TRY_SECONDS)
         return None
 
     def _visibility(self) -> tuple[str, ...] | None:

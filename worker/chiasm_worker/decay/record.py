@@ -3,6 +3,8 @@
 The rule compares what is seen with the curve: the mean time to the first token, divided by what the
 curve says that the present mix of tokens costs, against the same of the past day. The base of the
 curve cancels out, so a curve measured on another machine serves as long as its shape holds.
+Minutes in which nobody asked have no value at all: 0 / 0 is no number, and one of these within a
+day would make the whole day's mean none.
 
 Must not know: engines, clocks.
 """
@@ -109,12 +111,12 @@ groups:
           rate(vllm:prompt_tokens_total[5m])
           - on (namespace, resource, pod, model_name)
           sum by (namespace, resource, pod, model_name) (rate(chiasm_worker_image_tokens_total[5m]))
-          )
+          > 0)
       # The mean time to the first token, as it would be without pictures.
       - record: {NORMAL_NAME}
         expr: >-
           rate(vllm:time_to_first_token_seconds_sum[5m])
-          / rate(vllm:time_to_first_token_seconds_count[5m])
+          / (rate(vllm:time_to_first_token_seconds_count[5m]) > 0)
           / on (namespace, resource, pod, model_name)
           {growth_expression(decay)}
       # Above 1: slower than the present mix of pictures and text explains, by the past day.

@@ -55,7 +55,8 @@ class BlockPool:
         self.num_blocks = num_blocks
         self.num_cached = 0
         self.num_evictions: Counter[BlockKind] = Counter()
-        self.num_findable: Counter[BlockKind] = Counter()
+        # By kind and modality.
+        self.num_findable: Counter[tuple[BlockKind, str]] = Counter()
         self.costs = RebuildCosts() if costs is None else costs
         self._blocks = [_Block() for _ in range(num_blocks)]
         self._free: deque[int] = deque(range(num_blocks))
@@ -150,7 +151,7 @@ class BlockPool:
         block.key, block.content = key, content
         block.rebuild, block.parent_key = rebuild, parent_key
         self._by_key[key] = block_id
-        self.num_findable[rebuild.kind] += 1
+        self.num_findable[rebuild.kind, rebuild.modality] += 1
         return block_id
 
     def bind(self, block_ids: Sequence[int]) -> None:
@@ -255,7 +256,7 @@ class BlockPool:
         block = self._blocks[block_id]
         if block.key is not None:
             del self._by_key[block.key]
-            self.num_findable[block.rebuild.kind] -= 1
+            self.num_findable[block.rebuild.kind, block.rebuild.modality] -= 1
         block.key, block.content, block.parent_key, block.entry = None, None, None, ()
         block.min_credit, block.num_uses = 0.0, 0
         block.slot_gen += 1

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from chiasm_worker.kvcache.block_pool import BlockPool
 from chiasm_worker.kvcache.rebuild_cost import BlockKind, Rebuild
-from chiasm_worker.media_identity import CrossSpan, MediaIdentity, MediaSpan
+from chiasm_worker.media_identity import CrossSpan, MediaIdentity, MediaSpan, one_modality
 
 _KV_TAG = b"chiasm.kv.block.v1"
 _MEDIA_TAG = b"chiasm.media.block.v1"
@@ -64,8 +64,10 @@ class BlockContent:
     @property
     def rebuild(self) -> Rebuild:
         """What having it again would take: to prefill its tokens."""
-        kind = BlockKind.MEDIA_KV if self.media else BlockKind.TEXT_KV
-        return Rebuild(kind, len(self.token_ids))
+        if not self.media:
+            return Rebuild(BlockKind.TEXT_KV, len(self.token_ids))
+        modality = one_modality(run.item.modality for run in self.media)
+        return Rebuild(BlockKind.MEDIA_KV, len(self.token_ids), modality)
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ class Rebuild:
 
     kind: BlockKind
     num_tokens: int
-    # Of the encoder that has to run; irrelevant for what is only prefilled.
+    # Of the media that any of its tokens stand for: whose encoder has to run, where one has to.
     modality: str = TEXT
 
 

@@ -18,6 +18,7 @@ from chiasm_contract.block_record import (
     HEADER_BYTES,
     TRAILER_BYTES,
     Header,
+    Modality,
     RecordKind,
     encode_header,
     encode_trailer,
@@ -195,6 +196,7 @@ class Offering:
         expected = self._side.namespace.expected(scope_fp, block.key)
         header = Header(
             kind=_KINDS[block.rebuild.kind],
+            modality=Modality[block.rebuild.modality.upper()],
             num_tokens=block.rebuild.num_tokens,
             payload_bytes=len(payload),
             generation=self._side.pool.slot_gen(block.block_id),

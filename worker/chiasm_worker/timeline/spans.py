@@ -12,7 +12,7 @@ Must not know: trace ids, who exports.
 
 from __future__ import annotations
 
-from chiasm_contract.timeline import Event, Span
+from chiasm_contract.timeline import Event, Span, number_of
 
 from chiasm_worker.timeline.followed import Followed
 
@@ -59,7 +59,8 @@ def _prefill(followed: Followed, place: int) -> list[Span]:
     """The whole, whose place in the list is `place`, and its chunks."""
     if followed.began is None or not followed.chunks:
         return []
-    firsts = [decoding.first for decoding in followed.decodings.values()]
+    # Copied: the engine may still be adding to what its client has left.
+    firsts = [decoding.first for decoding in list(followed.decodings.values())]
     end = min(firsts, default=followed.chunks[-1].end)
     ended = followed.details("end")
     attributes = {"chunks": followed.num_chunks, "cached_tokens": ended.get("cached_tokens", 0)}
@@ -78,7 +79,8 @@ def _decode(followed: Followed) -> list[Span]:
     ends = [event.details for event in followed.events if event.name == "end"]
     reasons = {str(end.get("choice", 0)): end.get("reason", "") for end in ends}
     spans = []
-    for number, each in enumerate(followed.decodings.values()):
+    for choice, each in list(followed.decodings.items()):
+        number = number_of(choice)
         attributes = {
             "choice": number,
             "tokens": each.num_tokens,

@@ -70,14 +70,15 @@ def _when(pod: Manifest) -> str | None:
 def _failed(pod: Manifest) -> Problem:
     status = pod["status"]
     reason, text = status.get("reason", "Failed"), status.get("message", "").strip(" .")
+    why = f": {text}." if text else "."
     if reason == "Evicted":
         return Problem(
             Reason.EVICTED,
-            f"{_place(pod)} was evicted: {text}. Give the pods requests as large as what they use "
+            f"{_place(pod)} was evicted{why} Give the pods requests as large as what they use "
             "(spec.resources.requests, also ephemeral-storage), or nodes with more of it.",
         )
     return Problem(
         Reason.POD_FAILED,
-        f"{_place(pod)} failed as a whole ({reason}): {text}. It is replaced; when that goes on, "
+        f"{_place(pod)} failed as a whole ({reason}){why} It is replaced; when that goes on, "
         "look at the node (kubectl describe node).",
     )

@@ -85,7 +85,13 @@ def _subject(pod: Manifest, item: Manifest) -> str:
 
 
 def _times(item: Manifest) -> str:
-    return f"was restarted {item.get('restartCount', 0)} times"
+    match item.get("restartCount", 0):
+        case 0:
+            return "was not restarted yet"
+        case 1:
+            return "was restarted once"
+        case count:
+            return f"was restarted {count} times"
 
 
 def _out_of_memory(pod: Manifest, item: Manifest) -> Problem:

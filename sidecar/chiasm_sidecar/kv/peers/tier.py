@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from chiasm_contract.block_guard import Outcome, Verdict
-from chiasm_contract.block_record import Header, RecordKind, record_bytes
+from chiasm_contract.block_record import Header, Holding, record_bytes
 from chiasm_contract.block_wire import Tier as TierName
 from chiasm_contract.tiers import PeerTier as PeerSettings
 from chiasm_contract.tiers import begins
@@ -268,7 +268,7 @@ class PeerTier:
         """Nothing is held here."""
         return {}
 
-    def bytes_by_kind(self) -> Mapping[RecordKind, int]:
+    def bytes_by_holding(self) -> Mapping[Holding, int]:
         """Nothing is held here."""
         return {}
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from chiasm_contract.block_guard import Verdict
-from chiasm_contract.block_record import Header, RecordKind
+from chiasm_contract.block_record import Header, Holding
 from chiasm_contract.block_wire import Tier as Place
 
 from chiasm_sidecar.kv.namespaces import Namespace
@@ -63,5 +63,5 @@ class Tier(Protocol):
     def bytes_by_namespace(self) -> Mapping[str, int]:
         """What is held here; empty where others hold it for us."""
 
-    def bytes_by_kind(self) -> Mapping[RecordKind, int]:
+    def bytes_by_holding(self) -> Mapping[Holding, int]:
         """The same by what it is."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from chiasm_contract.block_record import RecordKind
+from chiasm_contract.block_record import Holding
 from chiasm_contract.tiers import begins
 
 from chiasm_sidecar.kv.namespaces import Namespace
@@ -36,9 +36,9 @@ class Bounded:
         """These go first."""
         self._ledger.drain(namespaces)
 
-    def bytes_by_kind(self) -> Mapping[RecordKind, int]:
-        """What the records of each kind take."""
-        return self._ledger.bytes_by_kind()
+    def bytes_by_holding(self) -> Mapping[Holding, int]:
+        """What the records of each kind and modality take."""
+        return self._ledger.bytes_by_holding()
 
     def bytes_by_namespace(self) -> Mapping[str, int]:
         """What each namespace takes."""

@@ -70,7 +70,7 @@ class DiskTier(Bounded):
             if self._ledger.has(each.namespace, each.key):
                 continue  # noted by an attempt that failed later
             evicted += (
-                self._ledger.add(each.namespace, each.key, disk_bytes(each.num_bytes), each.kind)
+                self._ledger.add(each.namespace, each.key, disk_bytes(each.num_bytes), each.holding)
                 or []
             )
             if not self._ledger.has(each.namespace, each.key):
@@ -114,7 +114,7 @@ class DiskTier(Bounded):
                 if verdict.outcome is Outcome.QUARANTINE:
                     await self.drop(namespace, key)
                 return verdict
-        gone = self._ledger.add(name, key, disk_bytes(len(record)), header.kind)
+        gone = self._ledger.add(name, key, disk_bytes(len(record)), header.holding)
         if gone is None:
             return _BUSY
         self._writing.add((name, key))

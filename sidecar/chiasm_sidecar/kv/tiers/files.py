@@ -28,8 +28,8 @@ from pathlib import Path
 from chiasm_contract.block_record import (
     HEADER_BYTES,
     Header,
+    Holding,
     MalformedRecord,
-    RecordKind,
     parse_header,
     record_bytes,
 )
@@ -48,7 +48,7 @@ class Found:
     namespace: str
     key: bytes
     num_bytes: int
-    kind: RecordKind
+    holding: Holding
     written_at: float
 
 
@@ -231,4 +231,4 @@ def _found(namespace: str, path: Path) -> Found | None:
     )
     if not right:
         return None
-    return Found(namespace, header.block_key, status.st_size, header.kind, status.st_mtime)
+    return Found(namespace, header.block_key, status.st_size, header.holding, status.st_mtime)

@@ -47,7 +47,7 @@ class HostTier(Bounded):
                     self._forget(name, key)
                 return verdict
             self._forget(name, key)
-        gone = self._ledger.add(name, key, self._taken_bytes(record), header.kind)
+        gone = self._ledger.add(name, key, self._taken_bytes(record), header.holding)
         if gone is None:
             return _TOO_LARGE
         for other, evicted in gone:

@@ -16,7 +16,7 @@ kinds is all that counts.
 
 A namespace that is over its share gives up its own; namespaces that drain go before all others.
 
-Invariants, after every call: num_bytes is the sum over entries, and over kinds, and at most
+Invariants, after every call: num_bytes is the sum over entries, and over holdings, and at most
 max_bytes; no namespace is over its share.
 
 Must not know: what lies where, clocks.
@@ -30,7 +30,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from chiasm_contract.block_record import RecordKind
+from chiasm_contract.block_record import Holding, RecordKind
 
 KIND_COST: Mapping[RecordKind, float] = {
     RecordKind.TEXT_KV: 1.0,
@@ -47,7 +47,7 @@ class _Entry:
     key: bytes
     num_bytes: int
     cost: float
-    kind: RecordKind
+    holding: Holding
     credit: float = 0.0
     number: int = 0
     num_uses: int = 1
@@ -80,7 +80,7 @@ class Ledger:
         self._queue: _Queue = []
         self._num_entries = 0
         self._draining: frozenset[str] = frozenset()
-        self._kinds: Counter[RecordKind] = Counter()
+        self._holdings: Counter[Holding] = Counter()
 
     def __len__(self) -> int:
         return self._num_entries
@@ -94,9 +94,9 @@ class Ledger:
         """What each namespace takes."""
         return {name: shelf.num_bytes for name, shelf in self._shelves.items()}
 
-    def bytes_by_kind(self) -> Mapping[RecordKind, int]:
-        """What the entries of each kind take."""
-        return self._kinds
+    def bytes_by_holding(self) -> Mapping[Holding, int]:
+        """What the entries of each kind and modality take."""
+        return self._holdings
 
     def keys(self, namespace: str, limit: int) -> list[bytes]:
         """Up to `limit` keys of a namespace."""
@@ -108,7 +108,7 @@ class Ledger:
         self._draining = namespaces
 
     def add(
-        self, namespace: str, key: bytes, num_bytes: int, kind: RecordKind
+        self, namespace: str, key: bytes, num_bytes: int, holding: Holding
     ) -> list[tuple[str, bytes]] | None:
         """Note a new entry; what had to go for it, or None when it can never fit."""
         if num_bytes > min(self.max_bytes, self.share_bytes):
@@ -116,11 +116,12 @@ class Ledger:
         self.remove(namespace, key)
         gone = self._make_room(namespace, num_bytes)
         shelf = self._shelves.setdefault(namespace, _Shelf())
-        entry = _Entry(namespace, key, num_bytes, KIND_COST[kind] / max(num_bytes, 1), kind)
+        cost = KIND_COST[holding.kind] / max(num_bytes, 1)
+        entry = _Entry(namespace, key, num_bytes, cost, holding)
         shelf.entries[key] = entry
         shelf.num_bytes += num_bytes
         self.num_bytes += num_bytes
-        self._kinds[kind] += num_bytes
+        self._holdings[holding] += num_bytes
         self._num_entries += 1
         self._credit(entry, shelf)
         for queue in (self._queue, shelf.queue):
@@ -148,7 +149,7 @@ class Ledger:
         entry.there = False
         shelf.num_bytes -= entry.num_bytes
         self.num_bytes -= entry.num_bytes
-        self._kinds[entry.kind] -= entry.num_bytes
+        self._holdings[entry.holding] -= entry.num_bytes
         self._num_entries -= 1
         if not shelf.entries:
             del self._shelves[namespace]

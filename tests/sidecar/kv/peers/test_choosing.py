@@ -49,7 +49,7 @@ def test_one_that_goes_moves_nothing_but_its_own_share(
     assert len(after - before) == (gone in before and len(left) >= MAX_ASKED)
 
 
-@settings(max_examples=20, deadline=None)  # each digests some ten thousand times
+@settings(max_examples=20)  # each digests some ten thousand times
 @given(st.integers(MAX_ASKED + 1, 128), NAMESPACES)
 def test_over_many_things_each_replica_is_asked_as_often_as_the_others(
     count: int, namespace: str

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from chiasm_contract.block_guard import USE, Outcome, Verdict
-from chiasm_contract.block_record import Header, RecordKind, record_bytes
+from chiasm_contract.block_record import Header, Holding, record_bytes
 from chiasm_contract.block_wire import Tier as Place
 from chiasm_contract.tiers import ValkeyTier as ValkeySettings
 from redis.exceptions import RedisError, ResponseError
@@ -194,7 +194,7 @@ class ValkeyTier:
         """The server's own, which we do not count."""
         return {}
 
-    def bytes_by_kind(self) -> Mapping[RecordKind, int]:
+    def bytes_by_holding(self) -> Mapping[Holding, int]:
         """The server's own, which we do not count."""
         return {}
 
