@@ -27,7 +27,14 @@ Question = Callable[..., Answer]
 
 def interpreted() -> dict[str, Question]:
     """What the interpreter can be asked."""
-    from chiasm_proofs import checker, planted, repair, silent, wrong  # noqa: PLC0415 - Triton
+    from chiasm_proofs import (  # noqa: PLC0415 - they import Triton
+        checker,
+        code_checks,
+        planted,
+        repair,
+        silent,
+        wrong,
+    )
     from chiasm_proofs.equality import Trial, Verdict  # noqa: PLC0415
 
     repair.install()
@@ -89,6 +96,7 @@ def interpreted() -> dict[str, Question]:
         "planted": plant,
         "silent": silent_error,
         "engine": engine,
+        "codes": lambda seed: {"faults": code_checks.faults(seed)},
         "wrong_case": wrong_case,
         "refused_sum": refused_sum,
         "die": lambda: os._exit(3),

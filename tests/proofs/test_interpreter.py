@@ -29,6 +29,10 @@ def test_every_planted_fault_is_found_in_any_order(
     assert not {name: was["findings"] for name, was in found.items() if not was["caught"]}
 
 
+def test_every_code_of_a_quantised_cache(interpreted: Child, seed: int) -> None:
+    assert interpreted.ask("codes", seed=seed)["faults"] == [], f"seed {seed}"
+
+
 def test_a_launch_without_fault_has_no_finding(interpreted: Child, seed: int) -> None:
     answer = interpreted.ask("case", operation="norm", name="rms 5x96 bfloat16 residual", seed=seed)
     assert answer["faults"] == []
