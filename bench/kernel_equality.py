@@ -2,7 +2,7 @@
 
 Each case is drawn anew `--rounds` times and must be equal within its tolerance, alone as among
 others bit for bit, in shuffled order of programs too, without an access out of bounds or a race
-(proofs/chiasm_proofs/equality.py). That the proofs themselves see is shown beside it: each silent
+(proofs/chiasm_proofs/interpreter). That the proofs themselves see is shown beside it: each silent
 error of the interpreter and its repair, and each planted fault. Then the engine answers with
 Triton's attention and with torch's, and prompts with images are planned: KV tiles visited against
 those that hold anything visible, and against all up to each prompt's end, which kernels without a

@@ -27,7 +27,7 @@ Question = Callable[..., Answer]
 
 def interpreted() -> dict[str, Question]:
     """What the interpreter can be asked."""
-    from chiasm_proofs import (  # noqa: PLC0415 - they import Triton
+    from chiasm_proofs.interpreter import (  # noqa: PLC0415 - they import Triton
         checker,
         code_checks,
         planted,
@@ -35,7 +35,7 @@ def interpreted() -> dict[str, Question]:
         silent,
         wrong,
     )
-    from chiasm_proofs.equality import Trial, Verdict  # noqa: PLC0415
+    from chiasm_proofs.interpreter.equality import Trial, Verdict  # noqa: PLC0415
 
     repair.install()
     watcher = checker.install()
@@ -59,7 +59,7 @@ def interpreted() -> dict[str, Question]:
         return told(trial.judge())
 
     def engine(model: str, seed: int, cache: str | None) -> Answer:
-        from chiasm_proofs.engine import mismatches  # noqa: PLC0415 - imports transformers
+        from chiasm_proofs.interpreter.engine import mismatches  # noqa: PLC0415 - imports transformers
 
         return mismatches(model, seed, cache)
 
@@ -106,7 +106,7 @@ def interpreted() -> dict[str, Question]:
 
 def compiled() -> dict[str, Question]:
     """What the compiler can be asked."""
-    from chiasm_proofs.gates import judge  # noqa: PLC0415 - imports Triton
+    from chiasm_proofs.compiler.gates import judge  # noqa: PLC0415 - imports Triton
 
     def build(operation: str, name: str, target: str) -> Answer:
         found = next(build for build in builds_of(operation) if build.name == name)

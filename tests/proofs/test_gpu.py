@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from chiasm_proofs.equality import Trial
+from chiasm_proofs.interpreter.equality import Trial
 from chiasm_worker.kernels.case import Case, cases_of, function_of, operations
 from chiasm_worker.kernels.launch import architecture
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from chiasm_proofs.gates import failures
-from chiasm_proofs.issue import Issue, hot_loop, issue
-from chiasm_proofs.resources import Instruction, Resources, load_bits, occupancy
-from chiasm_proofs.targets import TARGETS
+from chiasm_proofs.compiler.gates import failures
+from chiasm_proofs.compiler.issue import Issue, hot_loop, issue
+from chiasm_proofs.compiler.resources import Instruction, Resources, load_bits, occupancy
+from chiasm_proofs.compiler.targets import TARGETS
 from chiasm_worker.kernels.case import Build, Limits
 
 SM_90, GFX942 = TARGETS["sm_90"], TARGETS["gfx942"]

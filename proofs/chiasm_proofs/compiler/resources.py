@@ -16,8 +16,8 @@ from pathlib import Path
 
 from triton.backends import nvidia
 
-from chiasm_proofs.build import Binary
-from chiasm_proofs.targets import Target
+from chiasm_proofs.compiler.build import Binary
+from chiasm_proofs.compiler.targets import Target
 
 CUOBJDUMP = Path(str(nvidia.__file__)).parent / "bin" / "cuobjdump"
 _INSTRUCTION = re.compile(r"/\*([0-9a-f]{4,6})\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]*)([^;]*);")

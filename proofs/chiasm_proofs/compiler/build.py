@@ -19,7 +19,7 @@ from chiasm_worker.kernels.case import Build
 from chiasm_worker.kernels.launch import OPTIONS, configuration
 from triton.compiler import ASTSource
 
-from chiasm_proofs.targets import Target
+from chiasm_proofs.compiler.targets import Target
 
 
 @dataclass(frozen=True)

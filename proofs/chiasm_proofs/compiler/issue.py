@@ -16,8 +16,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from chiasm_proofs.resources import Instruction
-from chiasm_proofs.targets import Target
+from chiasm_proofs.compiler.resources import Instruction
+from chiasm_proofs.compiler.targets import Target
 
 _SLOW = re.compile(r"MUFU|F2F\b|F2F\.|I2F|F2I")
 

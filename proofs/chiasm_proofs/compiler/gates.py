@@ -10,10 +10,10 @@ from typing import Any
 
 from chiasm_worker.kernels.case import Build
 
-from chiasm_proofs.build import compile_for
-from chiasm_proofs.issue import Issue, issue
-from chiasm_proofs.resources import Resources, disassemble, read
-from chiasm_proofs.targets import TARGETS, Target
+from chiasm_proofs.compiler.build import compile_for
+from chiasm_proofs.compiler.issue import Issue, issue
+from chiasm_proofs.compiler.resources import Resources, disassemble, read
+from chiasm_proofs.compiler.targets import TARGETS, Target
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 import torch
 from chiasm_worker.kernels.case import Case, Draw, Inputs, Outputs, Tolerance
 
-from chiasm_proofs.memory import Poisoned
+from chiasm_proofs.interpreter.memory import Poisoned
 
 # Rows that are computed alone, at most.
 NUM_ALONE = 2
