@@ -62,12 +62,17 @@ class WorkerState:
 
         Raises: Unavailable saying why nothing does.
         """
+        serving = self._loaded()
+        if not serving.service.is_healthy:
+            raise Unavailable("The engine stopped; the worker must be restarted.")
+        return serving
+
+    def _loaded(self) -> Serving:
+        """What serves, or did until its engine stopped."""
         if self.load_failure is not None:
             raise Unavailable(self.load_failure, code="model_load_failed")
         if self.serving is None:
             raise Unavailable("The model is being loaded.", code="model_loading")
-        if not self.serving.service.is_healthy:
-            raise Unavailable("The engine stopped; the worker must be restarted.")
         return self.serving
 
     def identity_report(self) -> IdentityReport:
@@ -82,7 +87,7 @@ class WorkerState:
 
         Raises: Unavailable while nothing serves, Overloaded while a reload goes on.
         """
-        serving = self.require()
+        serving = self._loaded()  # also of a stopped engine there is something to say
         if self._is_reloading:
             raise Overloaded(
                 "The model is being reloaded; look again when that is over.",

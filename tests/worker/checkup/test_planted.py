@@ -151,6 +151,22 @@ async def test_a_look_leaves_nothing_behind(worker: Worker, engine: Engine) -> N
     engine.scheduler.check()
 
 
+async def test_an_engine_that_its_own_rules_have_stopped_is_found(
+    worker: Worker, engine: Engine
+) -> None:
+    """By blocks that have leaked until nothing could be scheduled any more."""
+    held = engine.pool.allocate(engine.pool.num_blocks - 1)
+    assert held is not None
+    response = await worker.generate("hello", (), max_tokens=40)
+    assert "stopped" in response.text
+    told = await look(worker)
+    [finding] = told.findings
+    assert (finding.check, finding.severity) == ("pool", "critical")
+    assert finding.what.startswith("The engine has stopped: Nothing was scheduled")
+    assert finding.where == f"{len(held)} held by no request"
+    assert {each.check for each in told.missed} == {"attention", "drift", "identity"}
+
+
 async def test_those_who_ask_at_the_same_time_have_the_same_report(worker: Worker) -> None:
     one, other = await asyncio.gather(look(worker), look(worker))
     assert one == other

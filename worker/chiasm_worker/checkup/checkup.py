@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 import torch
 from chiasm_contract.checkup import CheckupReport
 from chiasm_contract.config import ImageLimits
-from chiasm_contract.errors import ChiasmError, ClientFault, InvariantError
+from chiasm_contract.errors import ChiasmError, ClientFault, InvariantError, Unavailable
 from chiasm_contract.messages import IdentityReport
 from chiasm_contract.timeline import request_of
 
@@ -66,7 +66,7 @@ class Subject:
 async def examine(subject: Subject) -> CheckupReport:
     """Look once.
 
-    Raises: Unavailable when the engine stops meanwhile.
+    Raises: Unavailable when the engine has stopped for another reason than its own rules.
     """
     started = time.monotonic()
     readings = await _Examination(subject).readings()
@@ -97,6 +97,30 @@ class _Examination:
         self._watcher = Watcher(self._name)
 
     async def readings(self) -> Readings:
+        """Of a running engine, or of one that its own rules have stopped.
+
+        Raises: Unavailable when it stops for another reason: then its books may be half written.
+        """
+        try:
+            return await self._of_a_running_one()
+        except Unavailable:
+            failure = self._service.failure
+            if not isinstance(failure, InvariantError):
+                raise
+            return self._of_a_stopped_one(failure)
+
+    def _of_a_stopped_one(self, failure: InvariantError) -> Readings:
+        """Its thread has ended, so that nothing is asked of it."""
+        words = "the engine has stopped"
+        return Readings(
+            steps=replace(self._steps(None), failure=words),
+            books=(self._books(),),
+            drift=words,
+            stored=words,
+            stopped=failure.message,
+        )
+
+    async def _of_a_running_one(self) -> Readings:
         epoch = self._engine.epoch
         pace = Pace(_FILES_SECONDS, time.monotonic, time.sleep)
         reading_files = asyncio.wrap_future(

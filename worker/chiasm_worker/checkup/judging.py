@@ -68,6 +68,8 @@ def _pool(readings: Readings) -> _Judged:
         words=f"{last.num_used} of {last.num_blocks} blocks in use, {last.num_held} held by "
         f"{last.num_requests} requests; {last.num_steps - first.num_steps} steps",
     )
+    if readings.stopped is not None:
+        return look, [_stopped(last, readings.stopped)]
     return look, list(_pool_findings(first, last, readings.broken_books))
 
 
@@ -94,15 +96,31 @@ def _pool_findings(first: Books, last: Books, broken: str | None) -> Iterator[Fi
         )
 
 
+def _stopped(last: Books, why: str) -> Finding:
+    return Finding(
+        check="pool",
+        severity="critical",
+        what=f"The engine has stopped: {why}",
+        where=_where(last) or "between scheduler and block pool",
+        how_bad="nothing is answered until the worker is restarted, as its liveness probe does",
+        what_to_do="Report it with the worker's log: blocks are given back when a request ends, "
+        "however it ends.",
+    )
+
+
+def _where(books: Books) -> str:
+    kinds = {
+        "held by no request": max(0, books.num_used - books.num_held),
+        "beyond what their tokens need": books.num_surplus,
+        "of media that nobody reads any more": books.num_orphans,
+    }
+    return ", ".join(f"{count} {words}" for words, count in kinds.items() if count)
+
+
 def _leak(first: Books, last: Books) -> Finding:
     grown = last.num_unexplained - first.num_unexplained
     steps = max(1, last.num_steps - first.num_steps)
     num_bytes = last.num_unexplained * last.record_bytes
-    kinds = {
-        "held by no request": max(0, last.num_used - last.num_held),
-        "beyond what their tokens need": last.num_surplus,
-        "of media that nobody reads any more": last.num_orphans,
-    }
     left = last.num_blocks - last.num_unexplained
     growth = (
         f"{grown / steps:.3g} more a step, so that the pool is full in {left * steps / grown:.0f} "
@@ -114,7 +132,7 @@ def _leak(first: Books, last: Books) -> Finding:
         check="pool",
         severity="critical" if grown > 0 else "warning",
         what=f"{last.num_unexplained} blocks outlive the requests that they were for.",
-        where=", ".join(f"{count} {words}" for words, count in kinds.items() if count),
+        where=_where(last),
         how_bad=f"{num_bytes} bytes, {last.num_unexplained / last.num_blocks:.1%} of the pool; "
         + growth,
         what_to_do="Restart the worker before the pool is full, and report it: blocks are given "

@@ -51,11 +51,17 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Readings:
-    """All that was read of a worker. Instead of what could not be read stands why, in words."""
+    """All that was read of a worker. Instead of what could not be read stands why, in words.
+
+    Attributes:
+        stopped: by which broken rule the engine stopped, after which the books were read; None: it
+            goes on.
+    """
 
     steps: Steps
     books: tuple[Books, ...] | str
     drift: Drift | str
     stored: Stored | str
     broken_books: str | None = None
+    stopped: str | None = None
     identity_faults: tuple[str, ...] = ()

@@ -167,6 +167,11 @@ class EngineService:
         """Whether requests are being computed."""
         return self._thread.is_alive() and self._failure is None
 
+    @property
+    def failure(self) -> BaseException | None:
+        """Why the engine stopped by itself; None while it goes on, or was stopped."""
+        return self._failure
+
     @contextmanager
     def admission(self, num_choices: int = 1) -> Iterator[None]:
         """Places for one request, from before its media are decoded until its last token.
