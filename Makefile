@@ -36,6 +36,10 @@ test: setup ## Everything that needs no GPU: lint, types, unit, property, real K
 	@$(MAKE) --no-print-directory lint
 	@$(PY) -m pytest $(ARGS)
 
+.PHONY: test-gpu
+test-gpu: setup ## The Triton kernels on a GPU
+	@$(PY) -m pytest -m gpu tests/proofs/test_gpu.py $(ARGS)
+
 .PHONY: e2e-gateway
 e2e-gateway: setup ## A canary behind a real Envoy; builds Envoy Gateway once (8 minutes on 2 cores)
 	@$(PY) -m pytest tests/gateway -m gateway $(ARGS)

@@ -31,7 +31,7 @@ _CLUSTERS = {"kubeconfig", "demo_cluster", "two_nodes", "make_cluster"}
 
 
 # Marked so, a test takes many minutes, and only who names the marker (`-m`) gets it.
-_BY_NAME_ONLY = ("external_secrets", "gateway", "kills", "metrics", "prometheus", "vault")
+_BY_NAME_ONLY = ("external_secrets", "gateway", "gpu", "kills", "metrics", "prometheus", "vault")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

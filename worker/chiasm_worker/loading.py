@@ -19,8 +19,7 @@ from chiasm_contract.fingerprint import Identity
 from chiasm_contract.messages import MEDIA_NAMES, IdentityReport, ModelCard, media_phrase
 from transformers.utils.logging import disable_progress_bar
 
-from chiasm_worker.attention.reference import ReferenceAttention
-from chiasm_worker.engine.engine import cache_spec
+from chiasm_worker.engine.engine import attention_choice, cache_spec
 from chiasm_worker.identity import build_identity, cache_root
 from chiasm_worker.models.base import LoadedModel
 from chiasm_worker.models.registry import load_model
@@ -103,7 +102,9 @@ def load(config: WorkerConfig) -> Loaded:
     check_modalities(model, config)
     limits = resolve_limits(model, config.engine)
     spec = cache_spec(model, limits)
-    return Loaded(model, limits, build_identity(model, spec, ReferenceAttention.numerics))
+    choice = attention_choice(model)
+    logger.info("attention is computed by %s: %s", choice.name, choice.reason)
+    return Loaded(model, limits, build_identity(model, spec, choice.numerics))
 
 
 def check_modalities(model: LoadedModel, config: WorkerConfig) -> None:

@@ -18,7 +18,7 @@ from chiasm_contract.errors import InvariantError
 from chiasm_contract.fingerprint import SHARED_SCOPE_FP
 from chiasm_contract.timeline import ENGINE, Event
 
-from chiasm_worker.attention.reference import ReferenceAttention
+from chiasm_worker.attention.choose import Choice, choose, make
 from chiasm_worker.engine.arena import Arena
 from chiasm_worker.engine.choices import HeldChoices
 from chiasm_worker.engine.encoding import EncoderInputs, EncodingError
@@ -78,9 +78,9 @@ class Engine:
             model.media_width * model.dtype.itemsize,
             self.spec.cross_vectors(num_cross) if num_cross else 0,
         )
-        self._arena = Arena(self.spec, self.pool.num_blocks, model.dtype, model.device, num_cross)
-        self.attention = ReferenceAttention(self._arena.kv, self._arena.cross)
-        self.runner = Runner(model, self._arena, self.attention, self.pool.costs)
+        self.arena = Arena(self.spec, self.pool.num_blocks, model.dtype, model.device, num_cross)
+        attention = make(attention_choice(model), self.arena.kv, self.arena.cross)
+        self.runner = Runner(model, self.arena, attention, self.pool.costs)
         self.scheduler = Scheduler(
             SchedulerLimits(
                 max_num_seqs=limits.max_num_seqs,
@@ -144,7 +144,7 @@ class Engine:
     ) -> Epoch:
         tiers = None
         if namespace is not None:
-            memory = (self.pool, self.media_cache, self._arena)
+            memory = (self.pool, self.media_cache, self.arena)
             tiers = TierExchange(*memory, namespace, self.tier_link, self._offer_policy)
         epoch = Epoch(engine_gen, model, root, tiers)
         self._epochs[engine_gen] = epoch
@@ -374,6 +374,12 @@ class Engine:
         self._end(request, FinishReason.ABORT)
         self.totals.failed += 1
         return Progress(request.request_id, None, "", failed=True)
+
+
+def attention_choice(model: LoadedModel) -> Choice:
+    """Which attention computes a model, and why."""
+    spec = model.decoder.spec
+    return choose(model.device, model.dtype, spec.head_dim)
 
 
 def cache_spec(model: LoadedModel, limits: EngineLimits) -> KVCacheSpec:

@@ -1,0 +1,87 @@
+"""Every build of every Triton kernel compiled for five GPUs that are not here, and judged.
+
+For each: registers, spills, shared memory, occupancy, the widest load, matrix instructions, and on
+sm_90 what the hot loop issues for each clock that memory needs for its tile (proofs/chiasm_proofs
+says how each is read). A build fails where it spills, does not fit, loads narrowly, multiplies
+without tensor cores, or issues more than its limit. `--only` names an operation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from chiasm_proofs.child import Child, ProofError
+from chiasm_worker.kernels.case import builds_of, operations
+from chiasm_worker.kernels.launch import ARCHITECTURES
+from reporting import publish
+
+SHOWN = ("registers", "spills", "shared_bytes", "occupancy", "load_bits", "issue_ratio")
+
+
+def judged(child: Child, operation: str) -> Iterator[dict[str, Any]]:
+    """An operation's builds on their targets, one after the other."""
+    for build in builds_of(operation):
+        for target in build.targets or ARCHITECTURES:
+            asked: dict[str, Any] = {
+                "operation": operation, "name": build.name, "target": target,
+            }  # fmt: skip
+            try:
+                yield child.ask("build", **asked)
+            except ProofError as error:
+                # A kernel that a target refuses is a finding, not a failure to measure.
+                yield {
+                    "operation": operation, "build": build.name, "target": target,
+                    "failures": [str(error)], "seconds": 0.0,
+                }  # fmt: skip
+
+
+def highest_ratio(rows: list[dict[str, Any]], limit: float | None) -> float | None:
+    """The highest issue ratio of builds that are held to a limit; None: of those held to none."""
+    found = [
+        row["issue_ratio"]
+        for row in rows
+        if row.get("issue_ratio") is not None and row["max_issue_ratio"] == limit
+    ]
+    return max(found, default=None)
+
+
+def main() -> None:
+    """Compile, print a line each, publish."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", choices=operations(), help="judge one operation")
+    args = parser.parse_args()
+    rows: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as scratch, Child("compiled", Path(scratch)) as child:
+        for operation in [args.only] if args.only else operations():
+            for row in judged(child, operation):
+                shown = " ".join(f"{name}={row.get(name)}" for name in SHOWN)
+                print(operation, row["build"], row["target"], shown, *row["failures"], flush=True)
+                rows.append(row)
+    if args.only:
+        return
+    publish(
+        "kernel_gates",
+        {
+            "gates_failed": sum(len(row["failures"]) for row in rows),
+            "num_builds": len(rows),
+            "num_kernels": len({(row["operation"], row["build"]) for row in rows}),
+            "targets": list(ARCHITECTURES),
+            "spills": sum(row.get("spills", 0) for row in rows),
+            # Decoding with one query; sm_90.
+            "highest_issue_ratio_bf16": highest_ratio(rows, 0.6),
+            "highest_issue_ratio_8_bits": highest_ratio(rows, 0.8),
+            # Several queries or wide heads: bound by what is computed, and held to no limit.
+            "highest_issue_ratio_ungated": highest_ratio(rows, None),
+            "median_compile_seconds": round(statistics.median(r["seconds"] for r in rows), 2),
+            "builds": rows,
+        },
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Proofs of the worker's Triton kernels that need no GPU; for tests and benchmarks, not shipped."""

@@ -1,0 +1,1 @@
+"""What ahead-of-time compilation proves: resources, loads, instructions, issue."""

@@ -1,0 +1,69 @@
+"""Compiles a kernel ahead of time for a GPU that is not here.
+
+Triton's wheel brings ptxas, the disassemblers and AMD's assembler; no driver and no CUDA is needed.
+Arguments that launchers see divisible by 16 must be said to be: without that loads are narrow, and
+what is read from the binary misleads.
+
+Must not know: limits. Runs only in a process whose Triton compiles.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import triton
+from chiasm_worker.kernels.case import Build
+from chiasm_worker.kernels.launch import OPTIONS, configuration
+from triton.compiler import ASTSource
+
+from chiasm_proofs.compiler.targets import Target
+
+
+@dataclass(frozen=True)
+class Binary:
+    """What was compiled.
+
+    Attributes:
+        code: the cubin of NVIDIA, the assembly of AMD.
+    """
+
+    code: bytes
+    shared_bytes: int
+    num_warps: int
+    seconds: float
+
+
+def compile_for(operation: str, build: Build, target: Target) -> Binary:
+    """Compile one build. Raises: whatever Triton raises for a kernel it refuses."""
+    module = import_module(f"chiasm_worker.kernels.{operation}.triton")
+    kernel = getattr(module, build.kernel)
+    numbers = configuration(*build.launch, target.name)
+    options = {name: value for name, value in numbers.items() if name in OPTIONS}
+    given = {**build.constants, **numbers}
+    constants = {n: v for n, v in given.items() if n in kernel.arg_names}
+    # A name with a target behind it holds for that target only.
+    for name in list(constants):
+        if isinstance(constants[name], dict):
+            constants[name] = constants[name].get(target.name, constants[name]["default"])
+    missing = [n for n in kernel.arg_names if n not in constants and n not in build.types]
+    if missing:
+        raise ValueError(f"The build {build.name!r} of {operation} says nothing of {missing}.")
+    signature = {n: "constexpr" if n in constants else build.types[n] for n in kernel.arg_names}
+    attributes: dict[tuple[int, ...], list[Any]] = {
+        (kernel.arg_names.index(n),): [["tt.divisibility", 16]]
+        for n in build.aligned
+        if n not in constants
+    }
+    started = time.perf_counter()
+    source = ASTSource(kernel, signature, constexprs=constants, attrs=attributes)
+    compiled = triton.compile(source, target=target.triton, options=options)
+    code = compiled.asm["cubin"] if target.is_nvidia else compiled.asm["amdgcn"].encode()
+    return Binary(
+        code,
+        compiled.metadata.shared,
+        compiled.metadata.num_warps,
+        time.perf_counter() - started,
+    )

@@ -1,0 +1,1 @@
+"""What Triton's interpreter proves: equality, bounds, races; and that it is to be believed."""

@@ -1,0 +1,66 @@
+"""Who computes attention, and the reason that is logged."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from chiasm_worker.attention import choose as module
+from chiasm_worker.attention.choose import Choice, choose, make
+from chiasm_worker.attention.reference import ReferenceAttention
+
+CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
+
+
+@pytest.fixture(autouse=True)
+def hopper(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU that is not here."""
+    monkeypatch.setattr(module, "architecture", lambda device: "sm_90")
+
+
+def test_a_cpu_keeps_torch() -> None:
+    choice = choose(CPU, torch.bfloat16, 128)
+    assert choice == Choice("torch", "Triton has no code for CPUs")
+    assert choice.numerics == ReferenceAttention.numerics
+    kv = torch.zeros(2, 1, 2, 4, 1, 8)
+    assert isinstance(make(choice, kv, None), ReferenceAttention)
+
+
+def test_a_proved_gpu_takes_triton() -> None:
+    choice = choose(GPU, torch.bfloat16, 128)
+    assert choice == Choice("triton", "its kernels are proved for sm_90")
+    assert choice.numerics == "triton"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "head_dim", "why"),
+    [
+        (torch.float32, 128, "in torch.float32"),
+        (torch.float16, 512, "heads have 512"),
+        (torch.float16, 127, "heads have 127"),
+    ],
+)
+def test_what_kernels_do_not_take_is_torchs(dtype: torch.dtype, head_dim: int, why: str) -> None:
+    choice = choose(GPU, dtype, head_dim)
+    assert choice.name == "torch"
+    assert why in choice.reason
+
+
+def test_a_gpu_that_nothing_was_proved_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(device: torch.device) -> str:
+        raise ValueError("X is a sm_75; the kernels are proved for others.")
+
+    monkeypatch.setattr(module, "architecture", unknown)
+    choice = choose(GPU, torch.float16, 64)
+    assert choice == Choice("torch", "X is a sm_75; the kernels are proved for others.")
+
+
+def test_triton_and_its_name_agree() -> None:
+    from chiasm_worker.attention.triton_backend import TritonAttention
+
+    assert Choice("triton", "").numerics == TritonAttention.numerics
+
+
+def test_without_triton(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "find_spec", lambda name: None)
+    choice = choose(GPU, torch.float16, 64)
+    assert choice == Choice("torch", "Triton is not installed")

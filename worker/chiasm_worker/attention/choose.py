@@ -1,0 +1,60 @@
+"""Which attention computes, decided once when a worker starts, with the reason.
+
+Must not know: models, the scheduler. Never changes while a worker runs: which one it is names the
+rounding class of everything in its cache.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Literal
+
+import torch
+
+from chiasm_worker.attention.base import AttentionBackend
+from chiasm_worker.attention.reference import ReferenceAttention
+from chiasm_worker.kernels.launch import architecture
+
+# What the kernels were compiled and judged for.
+MAX_HEAD_DIM = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """An implementation, and why it is this one."""
+
+    name: Literal["torch", "triton"]
+    reason: str
+
+    @property
+    def numerics(self) -> str:
+        """What the implementation calls its rounding class."""
+        return ReferenceAttention.numerics if self.name == "torch" else "triton"
+
+
+def choose(device: torch.device, dtype: torch.dtype, head_dim: int) -> Choice:
+    """Triton on the GPUs that its kernels were proved for, torch everywhere else."""
+    if device.type == "cpu":
+        return Choice("torch", "Triton has no code for CPUs")
+    if dtype not in (torch.bfloat16, torch.float16):
+        return Choice("torch", f"the kernels compute in bf16 and fp16, the model in {dtype}")
+    if head_dim > MAX_HEAD_DIM or head_dim % 2:
+        return Choice("torch", f"heads have {head_dim}; kernels take even ones to {MAX_HEAD_DIM}")
+    if find_spec("triton") is None:
+        return Choice("torch", "Triton is not installed")
+    try:
+        name = architecture(device)
+    except ValueError as error:
+        return Choice("torch", str(error))
+    return Choice("triton", f"its kernels are proved for {name}")
+
+
+def make(choice: Choice, kv: torch.Tensor, cross: torch.Tensor | None) -> AttentionBackend:
+    """The chosen implementation over an arena's views."""
+    if choice.name == "torch":
+        return ReferenceAttention(kv, cross)
+    # Importing it imports Triton, which is not everywhere.
+    from chiasm_worker.attention.triton_backend import TritonAttention  # noqa: PLC0415
+
+    return TritonAttention(kv, None, cross)

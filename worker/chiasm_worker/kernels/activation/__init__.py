@@ -1,0 +1,1 @@
+"""The gated feed-forward's activation and product in one pass."""

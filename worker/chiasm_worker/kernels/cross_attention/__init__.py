@@ -1,0 +1,1 @@
+"""Attention of text rows to the K and V of media items."""

@@ -1,0 +1,27 @@
+"""How large the programs are that a plan is made for.
+
+Must not know: Triton.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from chiasm_worker.kernels.cross_attention.plan import Shape
+from chiasm_worker.kernels.launch import architecture, configuration
+
+
+def variant(kind: str, dtype: torch.dtype, head_dim: int) -> str:
+    """The launch table's row; `kind`: few or many rows."""
+    if dtype == torch.float32:
+        return f"{kind}_float32"
+    return f"{kind}_wide" if head_dim > 128 else kind
+
+
+def plan_shape(dtype: torch.dtype, head_dim: int, group: int, device: torch.device) -> Shape:
+    """What a plan must be made for; `group` heads share K and V."""
+    few, many = (
+        configuration("cross_attention", variant(kind, dtype, head_dim), architecture(device))
+        for kind in ("few", "many")
+    )
+    return Shape(max(1, few["ROWS"] // group), max(1, many["ROWS"] // group), few["CHUNK"])

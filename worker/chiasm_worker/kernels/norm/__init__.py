@@ -1,0 +1,1 @@
+"""Normalisation of rows, with a residual added before."""

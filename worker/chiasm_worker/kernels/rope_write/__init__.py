@@ -1,0 +1,1 @@
+"""From a projection to the cache: norm of heads, rotation, quantisation, write."""

@@ -1,0 +1,1 @@
+"""Rows of bytes moved by a table: blocks gathered for a tier or scattered from one."""

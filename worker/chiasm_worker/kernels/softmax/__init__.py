@@ -1,0 +1,1 @@
+"""Softmax of long rows."""

@@ -1,0 +1,1 @@
+"""Vision tokens pooled: the mean of each window of a grid."""
