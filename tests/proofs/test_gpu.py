@@ -17,6 +17,13 @@ ALL = [
 ]
 
 
+@pytest.fixture(autouse=True, scope="session")
+def gpu() -> None:
+    """Or nothing here says anything of the kernels."""
+    if not torch.cuda.is_available():
+        pytest.exit("these tests need a GPU that torch can use, and it finds none", returncode=2)
+
+
 def test_the_gpu_is_one_that_the_kernels_are_proved_for() -> None:
     assert architecture(torch.device("cuda", 0)).startswith(("sm_", "gfx"))
 
