@@ -142,6 +142,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=time.time_ns() % 2**32)
     parser.add_argument("--rounds", type=int, default=3, help="draws of each case")
     args = parser.parse_args()
+    if args.rounds < 1:
+        parser.error(f"--rounds {args.rounds} compares nothing; it takes 1 or more")
     rng = random.Random(args.seed)
     with tempfile.TemporaryDirectory() as scratch, Child("interpreted", Path(scratch)) as child:
         figures = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from typing import Any
 
 import yaml
@@ -71,7 +72,7 @@ def _is_compared(status: dict[str, Any]) -> bool:
     return (rollout.get("weight"), rollout.get("currentStep")) == ("25", 2)
 
 
-def _until(stand: site.Stand, holds: Any, what: str) -> None:
+def _until(stand: site.Stand, holds: Callable[[dict[str, Any]], bool], what: str) -> None:
     until = time.monotonic() + _SECONDS
     status: dict[str, Any] = {}
     while time.monotonic() < until:

@@ -15,7 +15,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
@@ -35,28 +35,21 @@ def interpreted() -> dict[str, Question]:
         silent,
         wrong,
     )
-    from chiasm_proofs.interpreter.equality import Trial, Verdict  # noqa: PLC0415
+    from chiasm_proofs.interpreter.equality import Trial  # noqa: PLC0415
 
     repair.install()
     watcher = checker.install()
     device = torch.device("cpu")
 
-    def told(verdict: Verdict) -> Answer:
-        return {
-            "faults": list(verdict.faults),
-            "excess": verdict.excess,
-            "seconds": verdict.seconds,
-        }
-
     def case(operation: str, name: str, seed: int) -> Answer:
         found = next(case for case in cases_of(operation) if case.name == name)
         kernel = function_of(operation, found.function, reference=False)
         reference = function_of(operation, found.function, reference=True)
-        return told(Trial(found, kernel, reference, seed, device, watcher).judge())
+        return asdict(Trial(found, kernel, reference, seed, device, watcher).judge())
 
     def wrong_case() -> Answer:
         trial = Trial(wrong.CASE, wrong.wrongly_doubled, wrong.doubled, 0, device, watcher)
-        return told(trial.judge())
+        return asdict(trial.judge())
 
     def engine(model: str, seed: int, cache: str | None) -> Answer:
         from chiasm_proofs.interpreter.engine import mismatches  # noqa: PLC0415 - imports transformers

@@ -7,6 +7,7 @@ import torch
 from chiasm_worker.attention import choose as module
 from chiasm_worker.attention.choose import Choice, choose, make
 from chiasm_worker.attention.reference import ReferenceAttention
+from chiasm_worker.kernels.paged_prefill import shape
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
 
@@ -14,11 +15,12 @@ CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
 @pytest.fixture(autouse=True)
 def hopper(monkeypatch: pytest.MonkeyPatch) -> None:
     """A GPU that is not here."""
-    monkeypatch.setattr(module, "architecture", lambda device: "sm_90")
+    for place in (module, shape):
+        monkeypatch.setattr(place, "architecture", lambda device: "sm_90")
 
 
 def test_a_cpu_keeps_torch() -> None:
-    choice = choose(CPU, torch.bfloat16, 128)
+    choice = choose(CPU, torch.bfloat16, 128, 4)
     assert choice == Choice("torch", "Triton has no code for CPUs")
     assert choice.numerics == ReferenceAttention.numerics
     kv = torch.zeros(2, 1, 2, 4, 1, 8)
@@ -26,21 +28,24 @@ def test_a_cpu_keeps_torch() -> None:
 
 
 def test_a_proved_gpu_takes_triton() -> None:
-    choice = choose(GPU, torch.bfloat16, 128)
+    choice = choose(GPU, torch.bfloat16, 128, 4)
     assert choice == Choice("triton", "its kernels are proved for sm_90")
     assert choice.numerics == "triton"
 
 
 @pytest.mark.parametrize(
-    ("dtype", "head_dim", "why"),
+    ("dtype", "head_dim", "group", "why"),
     [
-        (torch.float32, 128, "in torch.float32"),
-        (torch.float16, 512, "heads have 512"),
-        (torch.float16, 127, "heads have 127"),
+        (torch.float32, 128, 4, "in torch.float32"),
+        (torch.float16, 512, 4, "heads have 512"),
+        (torch.float16, 127, 4, "heads have 127"),
+        (torch.float16, 128, 129, "129 heads share K and V"),
     ],
 )
-def test_what_kernels_do_not_take_is_torchs(dtype: torch.dtype, head_dim: int, why: str) -> None:
-    choice = choose(GPU, dtype, head_dim)
+def test_what_kernels_do_not_take_is_torchs(
+    dtype: torch.dtype, head_dim: int, group: int, why: str
+) -> None:
+    choice = choose(GPU, dtype, head_dim, group)
     assert choice.name == "torch"
     assert why in choice.reason
 
@@ -50,7 +55,7 @@ def test_a_gpu_that_nothing_was_proved_for(monkeypatch: pytest.MonkeyPatch) -> N
         raise ValueError("X is a sm_75; the kernels are proved for others.")
 
     monkeypatch.setattr(module, "architecture", unknown)
-    choice = choose(GPU, torch.float16, 64)
+    choice = choose(GPU, torch.float16, 64, 4)
     assert choice == Choice("torch", "X is a sm_75; the kernels are proved for others.")
 
 
@@ -62,5 +67,5 @@ def test_triton_and_its_name_agree() -> None:
 
 def test_without_triton(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "find_spec", lambda name: None)
-    choice = choose(GPU, torch.float16, 64)
+    choice = choose(GPU, torch.float16, 64, 4)
     assert choice == Choice("torch", "Triton is not installed")

@@ -15,6 +15,7 @@ import torch
 from chiasm_worker.attention.base import AttentionBackend
 from chiasm_worker.attention.reference import ReferenceAttention
 from chiasm_worker.kernels.launch import architecture
+from chiasm_worker.kernels.paged_prefill.shape import tile_shape
 
 # What the kernels were compiled and judged for.
 MAX_HEAD_DIM = 256
@@ -33,8 +34,12 @@ class Choice:
         return ReferenceAttention.numerics if self.name == "torch" else "triton"
 
 
-def choose(device: torch.device, dtype: torch.dtype, head_dim: int) -> Choice:
-    """Triton on the GPUs that its kernels were proved for, torch everywhere else."""
+def choose(device: torch.device, dtype: torch.dtype, head_dim: int, group: int) -> Choice:
+    """Triton on the GPUs that its kernels were proved for, torch everywhere else.
+
+    Args:
+        group: heads that share K and V.
+    """
     if device.type == "cpu":
         return Choice("torch", "Triton has no code for CPUs")
     if dtype not in (torch.bfloat16, torch.float16):
@@ -45,6 +50,7 @@ def choose(device: torch.device, dtype: torch.dtype, head_dim: int) -> Choice:
         return Choice("torch", "Triton is not installed")
     try:
         name = architecture(device)
+        tile_shape(dtype, head_dim, group, device)
     except ValueError as error:
         return Choice("torch", str(error))
     return Choice("triton", f"its kernels are proved for {name}")

@@ -177,15 +177,17 @@ class _Examination:
         return None
 
     async def _visibility_once_there_is_room(self) -> tuple[str, ...] | None:
-        """What runs may take the whole pool, but gives some of it back with each answer."""
+        """What runs may take the whole pool, but gives some of it back with each answer; where
+        nothing runs there will be no more room than there is."""
         for _ in range(_ROOM_TRIES):
-            found = await self._service.ask(self._visibility)
-            if found is not None:
+            found, is_busy = await self._service.ask(self._visibility)
+            if found is not None or not is_busy:
                 return found
             await asyncio.sleep(_ROOM_TRY_SECONDS)
         return None
 
-    def _visibility(self) -> tuple[str, ...] | None:
+    def _visibility(self) -> tuple[tuple[str, ...] | None, bool]:
+        """The faults, or None without room; and whether requests run."""
         engine = self._engine
         model = engine.model
         faults = visibility_faults(
@@ -195,7 +197,7 @@ class _Examination:
             engine.spec.block_size,
             torch.empty(0, dtype=model.dtype, device=model.device),
         )
-        return None if faults is None else tuple(faults)
+        return None if faults is None else tuple(faults), engine.has_requests
 
     def _steps(self, visibility: tuple[str, ...] | None) -> Steps:
         watcher = self._watcher

@@ -379,7 +379,8 @@ class Engine:
 def attention_choice(model: LoadedModel) -> Choice:
     """Which attention computes a model, and why."""
     spec = model.decoder.spec
-    return choose(model.device, model.dtype, spec.head_dim)
+    group = spec.num_heads // spec.num_kv_heads
+    return choose(model.device, model.dtype, spec.head_dim, group)
 
 
 def cache_spec(model: LoadedModel, limits: EngineLimits) -> KVCacheSpec:

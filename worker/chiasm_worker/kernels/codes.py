@@ -24,6 +24,15 @@ def form_of(dtype: torch.dtype) -> str:
     return FORMS.get(dtype, "float")
 
 
+def cache_row(dtype: torch.dtype, head_dim: int) -> str:
+    """The launch table's row for attention to a cache of that type."""
+    form = form_of(dtype)
+    if dtype == torch.float32:
+        return "float32"
+    name = "float16" if form == "float" else form
+    return f"{name}_wide" if head_dim > 128 else name
+
+
 def decode(codes: torch.Tensor, scales: torch.Tensor | None) -> torch.Tensor:
     """fp32 numbers of codes [..., head_dim] with scales [...]; floats as they are."""
     if scales is None:

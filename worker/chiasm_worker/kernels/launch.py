@@ -65,6 +65,16 @@ def configuration(operation: str, variant: str, architecture: str) -> dict[str, 
     return numbers | small if architecture == INTERPRETER else numbers
 
 
+def queries_of(num_rows: int, group: int) -> int:
+    """Queries whose `group` heads that share K and V fit the rows of one program.
+
+    Raises: ValueError when not even one does.
+    """
+    if group > num_rows:
+        raise ValueError(f"{group} heads share K and V; a program has {num_rows} rows.")
+    return num_rows // group
+
+
 @functools.cache
 def architecture(device: torch.device) -> str:
     """The table's word for a device; the CPU's is the interpreter's.

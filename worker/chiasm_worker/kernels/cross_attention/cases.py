@@ -106,6 +106,8 @@ CASES = (
     _case("bf16 prompts and decoding", _ALL, Heads(), _BF16, quick=True),
     _case("bf16 decoding, odd blocks", (_DECODE, _DECODE_TWO),
           Heads(5, 1, 80, 7), _BF16),
+    _case("bf16 more heads to a K and V than few rows", (_DECODE, _TWO),
+          Heads(20, 1, 32), _BF16, quick=True),
     _case("fp32 wide heads", (_DECODE, _PROMPT), Heads(2, 2, 256, 64), _FP32),
     _case("beyond 2^31", (_TWO,), replace(Heads(2, 1, 16), far=True), _BF16),
 )  # fmt: skip

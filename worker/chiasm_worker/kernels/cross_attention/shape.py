@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 
 from chiasm_worker.kernels.cross_attention.plan import Shape
-from chiasm_worker.kernels.launch import architecture, configuration
+from chiasm_worker.kernels.launch import architecture, configuration, queries_of
 
 
 def variant(kind: str, dtype: torch.dtype, head_dim: int) -> str:
@@ -19,9 +19,13 @@ def variant(kind: str, dtype: torch.dtype, head_dim: int) -> str:
 
 
 def plan_shape(dtype: torch.dtype, head_dim: int, group: int, device: torch.device) -> Shape:
-    """What a plan must be made for; `group` heads share K and V."""
+    """What a plan must be made for; `group` heads share K and V.
+
+    Raises: ValueError when they are more than the rows of a program.
+    """
     few, many = (
         configuration("cross_attention", variant(kind, dtype, head_dim), architecture(device))
         for kind in ("few", "many")
     )
-    return Shape(max(1, few["ROWS"] // group), max(1, many["ROWS"] // group), few["CHUNK"])
+    # Where not one query fits the few rows, all rows are many.
+    return Shape(few["ROWS"] // group, queries_of(many["ROWS"], group), few["CHUNK"])

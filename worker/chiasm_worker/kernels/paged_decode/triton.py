@@ -13,7 +13,7 @@ from chiasm_worker.kernels.attention_jit import (
     load_queries,
     result_of,
 )
-from chiasm_worker.kernels.codes import FORM_CODES, form_of
+from chiasm_worker.kernels.codes import FORM_CODES, cache_row, form_of
 from chiasm_worker.kernels.launch import architecture, configuration
 
 
@@ -216,8 +216,5 @@ def paged_decode(
 
 def variant(dtype: torch.dtype, head_dim: int, rows: int) -> str:
     """The launch table's row."""
-    form = form_of(dtype)
-    if dtype == torch.float32:
-        return "float32"
-    name = "float16" if form == "float" else form
-    return f"{name}{'_wide' if head_dim > 128 else ''}{'_many' if rows > 16 else ''}"
+    few = cache_row(dtype, head_dim)
+    return f"{few}_many" if rows > 16 and dtype != torch.float32 else few

@@ -12,9 +12,9 @@ from chiasm_worker.kernels.attention_jit import (
     load_queries,
     result_of,
 )
-from chiasm_worker.kernels.codes import FORM_CODES, form_of
+from chiasm_worker.kernels.codes import FORM_CODES, cache_row, form_of
 from chiasm_worker.kernels.launch import architecture, configuration
-from chiasm_worker.kernels.paged_prefill.shape import tile_shape, variant
+from chiasm_worker.kernels.paged_prefill.shape import tile_shape
 
 
 @triton.jit
@@ -117,7 +117,7 @@ def paged_prefill(
     expected = tile_shape(kv.dtype, head_dim, group, q.device)
     if shape != expected:
         raise ValueError(f"The plan is for tiles of {shape}; this launch has {expected}.")
-    config = configuration("paged_prefill", variant(kv.dtype, head_dim), architecture(q.device))
+    config = configuration("paged_prefill", cache_row(kv.dtype, head_dim), architecture(q.device))
     out = torch.empty((num_tokens, num_heads, head_dim), dtype=q.dtype, device=q.device)
     if len(tiles):
         scale_strides = (0, 0, 0) if scales is None else scales.stride()[:3]
