@@ -11,8 +11,9 @@ import torch
 
 from chiasm_worker.attention.base import AttentionLayer
 from chiasm_worker.layers.linear import Linear, fuse
-from chiasm_worker.layers.mlp import GatedMLP, activation
-from chiasm_worker.layers.norm import Norm, OffsetRMSNorm, RMSNorm
+from chiasm_worker.layers.mlp import GatedMLP
+from chiasm_worker.layers.norm import HeadRMSNorm, Norm
+from chiasm_worker.layers.operations import Operations
 from chiasm_worker.models.mask import MaskRule
 
 
@@ -64,20 +65,20 @@ class DecoderSpec:
             soft_cap=self.attention_soft_cap,
         )
 
-    def norm(self, weight: torch.Tensor) -> Norm:
-        """The kind of norm that this decoder uses."""
-        return (OffsetRMSNorm if self.offset_norms else RMSNorm)(weight, self.norm_eps)
-
 
 class Weights:
     """A text model's tensors by name; each is taken once, so that fusing holds no second copy.
 
     They come from transformers' module, which has all of its tensors whatever the checkpoint held:
     `load_model` compares the two.
+
+    Args:
+        operations: who computes with them.
     """
 
-    def __init__(self, tensors: dict[str, torch.Tensor]) -> None:
+    def __init__(self, tensors: dict[str, torch.Tensor], operations: Operations) -> None:
         self._tensors = tensors
+        self._operations = operations
 
     def take(self, name: str) -> torch.Tensor:
         """The tensor of that name.
@@ -96,15 +97,22 @@ class Weights:
         return Linear(self.take(f"{name}.weight"), self._tensors.pop(f"{name}.bias", None))
 
     def norm(self, spec: DecoderSpec, name: str) -> Norm:
-        """The norm of that name."""
-        return spec.norm(self.take(f"{name}.weight"))
+        """The norm of that name, of this decoder's kind."""
+        weight = self.take(f"{name}.weight")
+        return self._operations.norm(weight, spec.norm_eps, offset=spec.offset_norms)
+
+    def head_norm(self, spec: DecoderSpec, prefix: str) -> HeadRMSNorm:
+        """The norm of each head of q and k whose names begin with `prefix`."""
+        q, k = (self.take(f"{prefix}{name}_norm.weight") for name in "qk")
+        counts = (spec.num_heads, spec.num_kv_heads)
+        return HeadRMSNorm(q, k, *counts, spec.norm_eps, offset=spec.offset_norms)
 
     def mlp(self, spec: DecoderSpec, prefix: str) -> GatedMLP:
         """The gated feed-forward of the layer whose names begin with `prefix`."""
         return GatedMLP(
             fuse([self.linear(prefix + f"mlp.{name}_proj") for name in ("gate", "up")]).packed(),
             self.linear(prefix + "mlp.down_proj").packed(),
-            activation(spec.activation),
+            self._operations.gated(spec.activation),
         )
 
     def check_all_taken(self) -> None:

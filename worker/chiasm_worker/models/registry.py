@@ -7,12 +7,15 @@ decoder that is almost right gives answers that are almost right.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import AutoConfig, AutoModelForMultimodalLM, AutoProcessor, GenerationConfig
 
+from chiasm_worker.attention.choose import Choice, choose
+from chiasm_worker.layers.operations import operations_of
 from chiasm_worker.layers.patches import with_patch_projections
 from chiasm_worker.models.base import Family, LoadedModel
 from chiasm_worker.models.digest import digest_weights
@@ -27,6 +30,7 @@ from chiasm_worker.models.mllama import Mllama
 from chiasm_worker.models.paligemma import PaliGemma
 from chiasm_worker.models.qwen2_audio import Qwen2Audio
 from chiasm_worker.models.qwen_vl import QwenVL
+from chiasm_worker.models.text import head_dim
 
 FAMILIES: tuple[Family, ...] = (
     QwenVL("qwen3-vl", "Qwen3VLForConditionalGeneration", "interleaved"),
@@ -61,8 +65,13 @@ def find_family(architecture: str) -> Family:
     )
 
 
-def load_model(path: Path, dtype: torch.dtype, device: torch.device) -> LoadedModel:
+def load_model(
+    path: Path, dtype: torch.dtype, device: torch.device, choice: Choice | None = None
+) -> LoadedModel:
     """Load a model folder.
+
+    Args:
+        choice: who computes; None: decided here, from the device and the shape of the heads.
 
     Raises: ValueError when the folder holds no model of a registered family, OSError when it
     cannot be read.
@@ -91,7 +100,10 @@ def load_model(path: Path, dtype: torch.dtype, device: torch.device) -> LoadedMo
     # Digested before `split` fuses the projections and lets the originals go.
     digests = digest_weights(family.weight_groups(model))
     num_bytes = sum(parameter.nbytes for parameter in model.parameters())
-    decoder, encoder, num_deepstack = family.split(with_patch_projections(model), config)
+    choice = choice or choose(device, dtype, *_heads(config.text_config))
+    operations = operations_of(choice, dtype)
+    whole = with_patch_projections(model)
+    decoder, encoder, num_deepstack = family.split(whole, config, operations)
     return LoadedModel(
         family=family,
         architecture=architecture,
@@ -107,7 +119,13 @@ def load_model(path: Path, dtype: torch.dtype, device: torch.device) -> LoadedMo
         device=device,
         digests=digests,
         num_bytes=num_bytes,
+        choice=replace(choice, exceptions=tuple(operations.exceptions)),
     )
+
+
+def _heads(text: Any) -> tuple[int, int]:
+    """Numbers in a head, and heads that share K and V."""
+    return head_dim(text), text.num_attention_heads // text.num_key_value_heads
 
 
 def check_complete(path: Path, architecture: str, loading: Mapping[str, Collection[Any]]) -> None:
