@@ -3,10 +3,11 @@
 Each case is drawn anew `--rounds` times and must be equal within its tolerance, alone as among
 others bit for bit, in shuffled order of programs too, without an access out of bounds or a race
 (proofs/chiasm_proofs/interpreter). That the proofs themselves see is shown beside it: each silent
-error of the interpreter and its repair, and each planted fault. Then the engine answers with
-Triton's attention and with torch's, and prompts with images are planned: KV tiles visited against
-those that hold anything visible, and against all up to each prompt's end, which kernels without a
-plan for images visit.
+error of the interpreter and its repair, and each planted fault. Then the decoder's operations are
+held to torch's as layers call them, the engine answers with Triton's kernels and with torch, which
+kernels it launched is counted and must be all that its decoder has, and prompts with images are
+planned: KV tiles visited against those that hold anything visible, and against all up to each
+prompt's end, which kernels without a plan for images visit.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import argparse
 import random
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -93,13 +95,25 @@ def proofs_proved(child: Child) -> dict[str, Any]:
     }
 
 
+def layers(child: Child, rng: random.Random, rounds: int) -> dict[str, Any]:
+    """The decoder's operations that are not torch's as its layers call them."""
+    answers = [child.ask("layers", seed=rng.getrandbits(31)) for _ in range(rounds)]
+    return {"layer_faults": sorted({fault for answer in answers for fault in answer["faults"]})}
+
+
 def engines(child: Child, rng: random.Random, rounds: int) -> dict[str, Any]:
-    """Tokens of the whole engine that differ between Triton's attention and torch's."""
+    """Tokens of the whole engine that differ between Triton's kernels and torch, and launches."""
     num_tokens, differing = 0, {}
+    not_launched: list[str] = []
+    launches: Counter[str] = Counter()
     for model, cache in ENGINES:
         for _ in range(rounds):
             seed = rng.getrandbits(31)
-            answer = child.ask("engine", model=model, seed=seed, cache=cache, timeout_seconds=600)
+            asked: dict[str, Any] = {"model": model, "seed": seed, "cache": cache, "quick": False}
+            answer = child.ask("engine", **asked, timeout_seconds=600)
+            launches.update(answer["kernels"])
+            faults = [*answer["not_launched"], *answer["exceptions"]]
+            not_launched += [f"{model} {cache} {seed}: {fault}" for fault in faults]
             num_tokens += answer["num_tokens"]
             if answer["num_mismatches"]:
                 differing[f"{model} {cache} {seed}"] = answer["num_mismatches"]
@@ -108,6 +122,8 @@ def engines(child: Child, rng: random.Random, rounds: int) -> dict[str, Any]:
         "engine_tokens": num_tokens,
         "engine_token_mismatches": sum(differing.values()),
         "engine_where": differing,
+        "engine_launches": dict(launches),
+        "engine_not_launched": not_launched,
     }
 
 
@@ -149,6 +165,7 @@ def main() -> None:
         figures = {
             **compared(child, rng, args.rounds),
             **proofs_proved(child),
+            **layers(child, rng, args.rounds),
             **engines(child, rng, args.rounds),
         }
     publish("kernel_equality", {**figures, **tiles(rng), "seed": args.seed})

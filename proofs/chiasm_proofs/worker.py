@@ -30,6 +30,7 @@ def interpreted() -> dict[str, Question]:
     from chiasm_proofs.interpreter import (  # noqa: PLC0415 - they import Triton
         checker,
         code_checks,
+        layer_checks,
         planted,
         repair,
         silent,
@@ -51,10 +52,10 @@ def interpreted() -> dict[str, Question]:
         trial = Trial(wrong.CASE, wrong.wrongly_doubled, wrong.doubled, 0, device, watcher)
         return asdict(trial.judge())
 
-    def engine(model: str, seed: int, cache: str | None) -> Answer:
+    def engine(model: str, seed: int, cache: str | None, quick: bool) -> Answer:
         from chiasm_proofs.interpreter.engine import mismatches  # noqa: PLC0415 - imports transformers
 
-        return mismatches(model, seed, cache)
+        return mismatches(model, seed, cache, quick=quick)
 
     def refused_sum() -> Answer:
         try:
@@ -90,6 +91,7 @@ def interpreted() -> dict[str, Question]:
         "silent": silent_error,
         "engine": engine,
         "codes": lambda seed: {"faults": code_checks.faults(seed)},
+        "layers": lambda seed: {"faults": layer_checks.faults(seed)},
         "wrong_case": wrong_case,
         "refused_sum": refused_sum,
         "die": lambda: os._exit(3),

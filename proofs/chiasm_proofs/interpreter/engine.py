@@ -36,8 +36,10 @@ from chiasm_worker.models.tiny import TINY_MODELS, write_tiny_model
 from PIL import Image
 
 from chiasm_proofs.interpreter.checker import CHECKER
+from chiasm_proofs.interpreter.launches import missing
 
-NUM_TOKENS = 6
+# Of an answer; in the quick run.
+NUM_TOKENS, FEW_TOKENS = 6, 3
 # Prompts are longer: they come in chunks, and decoding requests share their batches.
 CHUNK = 48
 TORCH = Choice("torch", "it is what kernels are held to")
@@ -103,7 +105,7 @@ def loaded(folder: Path, implementation: Choice) -> Prepared:
 
 
 def answers(
-    prepared: Prepared, asked: Sequence[Conversation], cache: torch.dtype | None
+    prepared: Prepared, asked: Sequence[Conversation], num_tokens: int, cache: torch.dtype | None
 ) -> list[list[int]]:
     """The tokens of conversations that come one after the other and share batches."""
     engine = prepared.engine(max_num_batched_tokens=CHUNK)
@@ -112,14 +114,17 @@ def answers(
         engine.runner.attention = _Rounded(attention, cache, num_kv_heads)
     elif cache is not None:
         use_cache(engine, cache)
-    return prepared.generate(engine, asked, NUM_TOKENS, 1)
+    return prepared.generate(engine, asked, num_tokens, 1)
 
 
-def mismatches(name: str, seed: int, cache: str | None) -> dict[str, Any]:
+def mismatches(name: str, seed: int, cache: str | None, *, quick: bool) -> dict[str, Any]:
     """How many tokens differ for fresh conversations with a tiny model of fresh weights.
 
     Args:
         cache: "e4m3" or "int8"; None: the model's own type.
+        quick: few conversations and short answers.
+
+    Returns: beside numbers of tokens, the launches of each kernel, and what was not launched.
     """
     rng = random.Random(seed)
     tiny = next(tiny for tiny in TINY_MODELS if tiny.name == name)
@@ -130,15 +135,19 @@ def mismatches(name: str, seed: int, cache: str | None) -> dict[str, Any]:
         asked = [ask("What is on the left?", [_picture(rng)])]
         if not torchs.model.family.needs_media:
             asked.append(ask("Name two colours."))
-        asked.append(ask("Which one is red?", [_picture(rng), _picture(rng)]))
-        plain = answers(torchs, asked, dtype)
+        if not quick:
+            asked.append(ask("Which one is red?", [_picture(rng), _picture(rng)]))
+        given = (asked, FEW_TOKENS if quick else NUM_TOKENS, dtype)
+        plain = answers(torchs, *given)
         CHECKER.launches.clear()
-        ours = answers(tritons, asked, dtype)
+        ours = answers(tritons, *given)
     return {
         "num_tokens": sum(map(len, plain)),
         "num_mismatches": num_mismatches(plain, ours),
         "num_kinds": len({token for answer in plain for token in answer}),
         "kernels": dict(CHECKER.launches),
+        "not_launched": list(missing(tritons.model.decoder.spec, CHECKER.launches)),
+        "exceptions": list(tritons.model.choice.exceptions),
     }
 
 

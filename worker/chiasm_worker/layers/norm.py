@@ -15,8 +15,10 @@ class Norm(Protocol):
         """Normalise x [..., size]."""
         ...
 
-    def add(self, x: torch.Tensor, residual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """(the sum normalised, the sum) of x and residual [num_tokens, size]."""
+    def add(
+        self, x: torch.Tensor | None, residual: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """(the sum normalised, the sum) of residual and x [num_tokens, size]; None adds nothing."""
         ...
 
 
@@ -26,9 +28,11 @@ class _TorchNorm:
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         raise NotImplementedError
 
-    def add(self, x: torch.Tensor, residual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def add(
+        self, x: torch.Tensor | None, residual: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """See Norm."""
-        summed = residual + x
+        summed = residual if x is None else residual + x
         return self(summed), summed
 
 

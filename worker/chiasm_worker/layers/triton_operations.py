@@ -81,6 +81,9 @@ class TritonNorm:
         normed, _ = rms_norm(rows, self._weight, self._eps, offset=self._offset)
         return normed.view(x.shape)
 
-    def add(self, x: torch.Tensor, residual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def add(
+        self, x: torch.Tensor | None, residual: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """See Norm."""
-        return rms_norm(x, self._weight, self._eps, residual, offset=self._offset)
+        # Which of the two is added to the other makes no difference.
+        return rms_norm(residual, self._weight, self._eps, x, offset=self._offset)

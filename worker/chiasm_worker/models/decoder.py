@@ -22,7 +22,7 @@ from chiasm_worker.attention.heads import Rotation
 from chiasm_worker.layers.linear import Linear, fuse
 from chiasm_worker.layers.norm import Norm
 from chiasm_worker.layers.rope import RotaryEmbedding
-from chiasm_worker.models.cross_layer import CrossLayer
+from chiasm_worker.models.cross_layer import CrossLayer, added
 from chiasm_worker.models.decoder_spec import DecoderSpec, Weights
 
 # Raise it with every change after which the same model computes other numbers, in this module or
@@ -48,7 +48,10 @@ class MediaRows:
 
 
 class DecoderLayer:
-    """One block: attention, then feed-forward, each behind a norm and added to its input."""
+    """One block: attention, then feed-forward, each behind a norm and added to its input.
+
+    What feed-forward makes is left to the next norm to add: the two are one launch on a GPU.
+    """
 
     def __init__(self, spec: DecoderSpec, index: int, weights: Weights) -> None:
         prefix = f"layers.{index}."
@@ -70,10 +73,21 @@ class DecoderLayer:
         self._layer = spec.attention_layer(index)
 
     def __call__(
-        self, hidden: torch.Tensor, rotation: Rotation, attention: AttentionStep
-    ) -> torch.Tensor:
-        """Apply to hidden [num_tokens, hidden_size]."""
-        heads = self._qkv(self._input_norm(hidden)).view(hidden.shape[0], -1, self._head_dim)
+        self,
+        hidden: torch.Tensor,
+        fed: torch.Tensor | None,
+        rotation: Rotation,
+        attention: AttentionStep,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Apply to hidden [num_tokens, hidden_size].
+
+        Args:
+            fed: what is still to be added to `hidden`; None: nothing.
+
+        Returns: (hidden, fed) for the next layer.
+        """
+        normed, hidden = self._input_norm.add(fed, hidden)
+        heads = self._qkv(normed).view(hidden.shape[0], -1, self._head_dim)
         attended = self._o(attention.forward(self._layer, heads, rotation, self._qk_norm))
         if self._after_attention is not None:
             attended = self._after_attention(attended)
@@ -81,7 +95,7 @@ class DecoderLayer:
         fed = self._mlp(normed)
         if self._after_mlp is not None:
             fed = self._after_mlp(fed)
-        return hidden + fed
+        return hidden, fed
 
 
 class Decoder:
@@ -136,12 +150,14 @@ class Decoder:
             deepstack = media.deepstack
         rotation = self._rope.at(position_ids)
         local = rotation if self._local_rope is None else self._local_rope.at(position_ids)
+        fed: torch.Tensor | None = None
         for index, layer in enumerate(self._layers):
             is_local = self.spec.sliding_windows[index] > 0
-            hidden = layer(hidden, local if is_local else rotation, attention)
+            hidden, fed = layer(hidden, fed, local if is_local else rotation, attention)
             if media is not None and index < len(deepstack):
+                hidden, fed = added(hidden, fed), None
                 hidden.index_add_(0, media.rows, deepstack[index])
-        return hidden
+        return added(hidden, fed)
 
     def cross_kv(self, states: torch.Tensor) -> torch.Tensor:
         """K and V of a media item for the cross-attention layers.

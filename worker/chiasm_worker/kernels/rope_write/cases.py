@@ -9,6 +9,7 @@ import torch
 
 from chiasm_worker.kernels.case import Build, Case, Draw, Inputs, Outputs, Tolerance
 from chiasm_worker.kernels.codes import form_of
+from chiasm_worker.kernels.rope_write.shape import half_of, variant
 
 _BF16, _FP16, _FP32 = torch.bfloat16, torch.float16, torch.float32
 _U8, _I8 = torch.uint8, torch.int8
@@ -168,7 +169,16 @@ _STRIDES = (
 )  # fmt: skip
 
 
-def _build(name: str, form: str, rotated: bool, normed: bool, quick: bool = False) -> Build:
+def _build(
+    name: str,
+    form: str,
+    *,
+    rotated: bool = True,
+    normed: bool = False,
+    offset: bool = False,
+    head_dim: int = 128,
+    quick: bool = False,
+) -> Build:
     cache = {"float": "*bf16", "e4m3": "*u8", "int8": "*i8"}[form]
     types = {
         **dict.fromkeys(_POINTERS, "*bf16"), **dict.fromkeys(_STRIDES, "i32"), "kv": cache,
@@ -181,22 +191,42 @@ def _build(name: str, form: str, rotated: bool, normed: bool, quick: bool = Fals
         "rope_write_kernel",
         types,
         {
-            "ROTATED": rotated, "NORMED": normed, "OFFSET": False,
+            "ROTATED": rotated, "NORMED": normed, "OFFSET": offset,
             "FORM": {"float": 0, "e4m3": 1, "int8": 2}[form],
-            "CODE_MAX": 448.0 if form == "e4m3" else 127.0, "BLOCK_SIZE": 64, "HEAD_DIM": 128,
-            "HALF": 64,
+            "CODE_MAX": 448.0 if form == "e4m3" else 127.0, "BLOCK_SIZE": 64,
+            "HEAD_DIM": head_dim, "HALF": half_of(head_dim),
         },
-        ("rope_write", "default"),
+        ("rope_write", variant(head_dim)),
         [n for n in types if n not in unaligned],
         quick=quick,
     )  # fmt: skip
 
 
 BUILDS = (
-    _build("bf16, norm", "float", rotated=True, normed=True, quick=True),
-    _build("e4m3", "e4m3", rotated=True, normed=False, quick=True),
-    _build("e4m3, norm", "e4m3", rotated=True, normed=True),
-    _build("int8, norm", "int8", rotated=True, normed=True),
-    _build("write bf16", "float", rotated=False, normed=False),
-    _build("write e4m3", "e4m3", rotated=False, normed=False),
+    _build("bf16, norm", "float", normed=True, quick=True),
+    _build("e4m3", "e4m3", quick=True),
+    _build("bf16", "float"),
+    _build("int8", "int8"),
+    _build("e4m3, norm", "e4m3", normed=True),
+    _build("int8, norm", "int8", normed=True),
+    # The sizes of heads that models have: plain, with norms, with Gemma's norms.
+    *(
+        _build(
+            f"{form} {size}{kind}", form, head_dim=size, normed=bool(kind), offset="Gemma" in kind
+        )
+        for form in ("float", "e4m3", "int8")
+        for size, kind in (
+            (64, ""),
+            (64, ", norm"),
+            (80, ""),
+            (96, ""),
+            (96, ", norm"),
+            (256, ""),
+            (256, ", norm"),
+            (256, ", Gemma's norm"),
+            (128, ", Gemma's norm"),
+        )
+    ),
+    _build("write bf16", "float", rotated=False),
+    _build("write e4m3", "e4m3", rotated=False),
 )
