@@ -38,12 +38,37 @@ from PIL import Image
 from chiasm_proofs.interpreter.checker import CHECKER
 from chiasm_proofs.interpreter.launches import missing
 
-# Of an answer; in the quick run.
-NUM_TOKENS, FEW_TOKENS = 6, 3
-# Prompts are longer: they come in chunks, and decoding requests share their batches.
-CHUNK = 48
 TORCH = Choice("torch", "it is what kernels are held to")
 TRITON = Choice("triton", "its kernels are interpreted")
+
+
+@dataclass(frozen=True)
+class Talk:
+    """What is asked. Prompts come in chunks, so that decoding requests share their batches.
+
+    Attributes:
+        chunk: tokens of a step, fewer than prompts have, but room for a picture.
+        num_tokens: of an answer.
+    """
+
+    chunk: int
+    num_tokens: int
+    seen: str
+    words: str
+    compared: str | None
+
+    def conversations(self, rng: random.Random, *, needs_media: bool) -> list[Conversation]:
+        """With pictures drawn anew."""
+        asked = [ask(self.seen, [_picture(rng)])]
+        if not needs_media:
+            asked.append(ask(self.words))
+        if self.compared is not None:
+            asked.append(ask(self.compared, [_picture(rng), _picture(rng)]))
+        return asked
+
+
+WHOLE = Talk(48, 6, "What is on the left?", "Name two colours.", "Which one is red?")
+QUICK = Talk(24, 3, "Left?", "Two?", None)
 
 
 class _RoundedStep:
@@ -105,16 +130,16 @@ def loaded(folder: Path, implementation: Choice) -> Prepared:
 
 
 def answers(
-    prepared: Prepared, asked: Sequence[Conversation], num_tokens: int, cache: torch.dtype | None
+    prepared: Prepared, asked: Sequence[Conversation], talk: Talk, cache: torch.dtype | None
 ) -> list[list[int]]:
     """The tokens of conversations that come one after the other and share batches."""
-    engine = prepared.engine(max_num_batched_tokens=CHUNK)
+    engine = prepared.engine(max_num_batched_tokens=talk.chunk)
     if cache is not None and prepared.model.choice.name == "torch":
         attention, num_kv_heads = engine.runner.attention, engine.spec.num_kv_heads
         engine.runner.attention = _Rounded(attention, cache, num_kv_heads)
     elif cache is not None:
         use_cache(engine, cache)
-    return prepared.generate(engine, asked, num_tokens, 1)
+    return prepared.generate(engine, asked, talk.num_tokens, 1)
 
 
 def mismatches(name: str, seed: int, cache: str | None, *, quick: bool) -> dict[str, Any]:
@@ -132,15 +157,11 @@ def mismatches(name: str, seed: int, cache: str | None, *, quick: bool) -> dict[
     with tempfile.TemporaryDirectory() as scratch:
         folder = write_tiny_model(tiny, Path(scratch) / name, seed=rng.getrandbits(31))
         torchs, tritons = loaded(folder, TORCH), loaded(folder, TRITON)
-        asked = [ask("What is on the left?", [_picture(rng)])]
-        if not torchs.model.family.needs_media:
-            asked.append(ask("Name two colours."))
-        if not quick:
-            asked.append(ask("Which one is red?", [_picture(rng), _picture(rng)]))
-        given = (asked, FEW_TOKENS if quick else NUM_TOKENS, dtype)
-        plain = answers(torchs, *given)
+        talk = QUICK if quick else WHOLE
+        asked = talk.conversations(rng, needs_media=torchs.model.family.needs_media)
+        plain = answers(torchs, asked, talk, dtype)
         CHECKER.launches.clear()
-        ours = answers(tritons, *given)
+        ours = answers(tritons, asked, talk, dtype)
     return {
         "num_tokens": sum(map(len, plain)),
         "num_mismatches": num_mismatches(plain, ours),

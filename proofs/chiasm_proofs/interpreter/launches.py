@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping
 
 from chiasm_worker.models.decoder_spec import DecoderSpec
 
+# Merges run only where something is long enough to be read in parts.
 ALL = (
-    "norm_kernel", "rope_write_kernel", "activation_mul_kernel",
-    "prefill_kernel", "decode_kernel", "merge_kernel",
+    "norm_kernel", "rope_write_kernel", "activation_mul_kernel", "prefill_kernel", "decode_kernel",
 )  # fmt: skip
-CROSS = ("cross_kernel", "cross_merge_kernel")
+CROSS = ("cross_kernel",)
 
 
 def missing(spec: DecoderSpec, launches: Mapping[str, int]) -> Iterator[str]:

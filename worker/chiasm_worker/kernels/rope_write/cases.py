@@ -158,6 +158,9 @@ CASES = (
     _case("rope e4m3", Shape(7, 1, 80, 16, _U8), 5, _BF16, quick=True),
     _case("rope fp32, Gemma's norm", Shape(4, 4, 12, 3, _FP32), 6, _FP32, normed=True, offset=True),
     _case("rope int8, norm", Shape(9, 3, 32, 4, _I8), 4, _FP16, normed=True),
+    _case("rope bf16 96, norm", Shape(12, 4, 96, 4, _BF16), 5, _BF16, normed=True),
+    _case("rope e4m3 256, Gemma's norm", Shape(8, 4, 256, 4, _U8), 5, _BF16, normed=True,
+          offset=True),
     _case("rope fp16, one token", Shape(1, 1, 2, 1, _FP16), 1, _FP16),
     _case("nothing", Shape(2, 1, 16, 4, _FP32), 0, _FP32),
 )  # fmt: skip
