@@ -26,12 +26,14 @@ from chiasm_worker.kernels.launch import configuration
 from chiasm_worker.kernels.paged_prefill.plan import NewTokens, Rule, visits
 from reporting import publish
 
-# M-RoPE, windows, spans that see one another, with windows or without, cross-attention; caches.
+# M-RoPE, windows, spans that see one another, with windows or without, soft caps, cross-attention;
+# caches.
 ENGINES = (
     ("qwen3-grouped", None),
     ("qwen2.5-window", None),
     ("gemma3-narrow-window", None),
     ("paligemma-gemma", None),
+    ("paligemma2-window", None),
     ("mllama-grouped", None),
     ("qwen3-grouped", "e4m3"),
     ("gemma3-narrow-window", "e4m3"),
