@@ -50,7 +50,7 @@ def test_all_that_a_decoder_needs() -> None:
     [
         ({"norm_kernel": 0}, "norm_kernel was never launched"),
         ({"norm_kernel": 9}, "of at least 13 norms 9 were launched"),
-        ({"activation_mul_kernel": 3}, "of 6 layers' activations 3 were not launched"),
+        ({"activation_mul_kernel": 3}, "of at least 6 activations 3 were launched"),
     ],
 )
 def test_a_mix_with_torch_is_seen(changed: dict[str, int], said: str) -> None:

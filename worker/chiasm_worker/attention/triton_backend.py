@@ -1,9 +1,9 @@
 """Attention on Triton kernels: the backend of GPUs, and of the interpreter in tests.
 
 One launch normalises and rotates q and k and writes the new K and V, quantised where the cache is.
-Requests that add one token go to the
-decode kernel, all others to the prefill kernel, each on its own shape, never on the batch's: what
-is computed for a request has the same bits whoever computes beside it.
+Then requests that add one token go to the decode kernel, all others to the prefill kernel, each on
+its own shape, never on the batch's: what is computed for a request has the same bits whoever
+computes beside it.
 
 Must not know: models, the scheduler. Importing it imports Triton; see choose.py.
 """
