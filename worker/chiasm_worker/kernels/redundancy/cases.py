@@ -9,6 +9,7 @@ import torch
 from chiasm_worker.kernels.case import Build, Case, Draw, Inputs, Outputs, Tolerance
 from chiasm_worker.kernels.codes import encode, form_of
 from chiasm_worker.kernels.paged_decode.cases import Layout, draw_cache
+from chiasm_worker.kernels.work import Work, bytes_of
 
 _BF16, _FP16, _FP32, _U8, _I8 = (
     torch.bfloat16, torch.float16, torch.float32, torch.uint8, torch.int8,
@@ -23,7 +24,7 @@ def _likeness(random: Draw, count: int) -> torch.Tensor:
     return torch.tensor([0.0, 0.1, 1.0])[random.integer(0, 2)].expand(count, 1, 1)
 
 
-def _case(name: str, layout: Layout, *, alike: bool = False, quick: bool = False) -> Case:
+def _draw(layout: Layout, alike: bool = False) -> Callable[[Draw], Inputs]:
     def draw(random: Draw) -> Inputs:
         cached, lens = draw_cache(random, layout)
         size, shape = layout.block_size, (layout.num_kv_heads, layout.head_dim)
@@ -45,10 +46,14 @@ def _case(name: str, layout: Layout, *, alike: bool = False, quick: bool = False
                     cached["scales"][block, :, :count] = scales
         return {**cached, "lens": random.memory.holding(lens)}
 
+    return draw
+
+
+def _case(name: str, layout: Layout, *, alike: bool = False, quick: bool = False) -> Case:
     return Case(
         name,
         "redundancy",
-        draw,
+        _draw(layout, alike),
         _SUMS,
         lambda inputs: len(inputs["lens"]),
         _alone,
@@ -119,3 +124,24 @@ BUILDS = (
         ["means"],
     ),
 )  # fmt: skip
+
+
+def _moved(inputs: Inputs, outputs: Outputs) -> int:
+    """What lies in the cache, once; what is written is small beside it."""
+    _, _, _, num_kv_heads, head_dim = inputs["kv"].shape
+    each = head_dim * inputs["kv"].itemsize + (4 if "scales" in inputs else 0)
+    seen = int(inputs["lens"].sum() * 2 * num_kv_heads * each)
+    return seen + bytes_of(*outputs)
+
+
+WORK = (
+    Work(
+        "64 x 4096, 4 heads, bf16",
+        "redundancy",
+        _draw(Layout(_sequences(*[4096] * 64), 4, 4, 128, 64, _BF16)),
+        _draw(Layout(_SOME, 4, 2, 32, 16, _BF16)),
+        "copy",
+        _moved,
+        0.85,
+    ),
+)

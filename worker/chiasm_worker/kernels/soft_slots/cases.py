@@ -8,20 +8,16 @@ import torch
 
 from chiasm_worker.kernels.case import Build, Case, Draw, Inputs, Limits, Outputs
 from chiasm_worker.kernels.paged_decode.cases import FLOAT_TOLERANCES
+from chiasm_worker.kernels.work import Work, moved
 
 _BF16, _FP16, _FP32 = torch.bfloat16, torch.float16, torch.float32
 # Some, one, none, more than a chunk, a whole number of chunks.
 _PICTURES = (37, 1, 0, 150, 64)
 
 
-def _case(
-    num_slots: int,
-    num_heads: int,
-    head_dim: int,
-    counts: Sequence[int],
-    dtype: torch.dtype,
-    quick: bool = False,
-) -> Case:
+def _draw(
+    num_slots: int, num_heads: int, head_dim: int, counts: Sequence[int], dtype: torch.dtype
+) -> Callable[[Draw], Inputs]:
     def draw(random: Draw) -> Inputs:
         held, hole = random.memory.holding, random.integer(0, 3) * 8
         slots = random.normal(num_slots, num_heads, head_dim).to(dtype)
@@ -35,10 +31,21 @@ def _case(
             "scale": head_dim**-0.5,
         }
 
+    return draw
+
+
+def _case(
+    num_slots: int,
+    num_heads: int,
+    head_dim: int,
+    counts: Sequence[int],
+    dtype: torch.dtype,
+    quick: bool = False,
+) -> Case:
     return Case(
         f"{len(counts)} pictures, {num_slots} slots, {num_heads}x{head_dim} {str(dtype)[6:]}",
         "soft_slots",
-        draw,
+        _draw(num_slots, num_heads, head_dim, counts, dtype),
         FLOAT_TOLERANCES[dtype],
         lambda inputs: len(inputs["starts"]) - 1,
         _alone,
@@ -109,3 +116,15 @@ BUILDS = (
         Limits(load_bits=64),
     ),
 )  # fmt: skip
+
+WORK = (
+    Work(
+        "64 pictures of 2304, 32 slots, 16x64",
+        "soft_slots",
+        _draw(32, 16, 64, (2304,) * 64, _BF16),
+        _draw(5, 2, 24, (37,) * 3, _BF16),
+        "copy",
+        moved("kv", "slots"),
+        0.75,
+    ),
+)
