@@ -97,6 +97,7 @@ def _case(
         lambda inputs: len(readers),
         alone,
         quick=quick,
+        interpreter_only=dtype == _FP32,
     )
 
 
@@ -105,15 +106,19 @@ _PROMPT = Reader(0, 30, (Seen(70, 70, 4, 30),))
 _TWO = Reader(10, 40, (Seen(33, 20, 0, 1000), Seen(50, 50, 25, 1000)))
 _DECODE = Reader(90, 1, (Seen(150, 150, 3, 1000),))
 _DECODE_TWO = Reader(40, 1, (Seen(40, 17, 0, 1000), Seen(64, 64, 20, 1000)))
+_FEW_ROWS = Reader(10, 7, (Seen(33, 20, 0, 1000),))
+# More than one chunk of a GPU.
+_LONG = Reader(90, 1, (Seen(1300, 1300, 3, 1000), Seen(70, 70, 5, 1000)))
 _ALL = (_PROMPT, _TWO, _DECODE, _DECODE_TWO)
 CASES = (
     _case("fp32 prompts and decoding", _ALL, Heads(), _FP32, quick=True),
     _case("bf16 prompts and decoding", _ALL, Heads(), _BF16, quick=True),
     _case("bf16 decoding, odd blocks", (_DECODE, _DECODE_TWO),
           Heads(5, 1, 80, 7), _BF16),
-    _case("bf16 more heads to a K and V than few rows", (_DECODE, _TWO),
+    _case("bf16 more heads to a K and V than few rows", (_DECODE, _FEW_ROWS),
           Heads(20, 1, 32), _BF16, quick=True),
     _case("fp32 wide heads", (_DECODE, _PROMPT), Heads(2, 2, 256, 64), _FP32),
+    _case("bf16 many vectors", (_LONG, _DECODE), Heads(2, 1, 16), _BF16),
     _case("beyond 2^31", (_TWO,), replace(Heads(2, 1, 16), far=True), _BF16),
 )  # fmt: skip
 

@@ -141,6 +141,7 @@ def _case(
         lambda inputs: len(inputs["lens"]),
         _alone,
         quick=quick,
+        interpreter_only=dtype == _FP32,
     )
 
 
@@ -168,6 +169,9 @@ CASES = (
     _case("int8 grouped", Layout(_ONE, 8, 2, 64, 64, _I8), _BF16),
     _case("fp32 cap and window", Layout(_ONE, 4, 2, 8, 3, _FP32), _FP32, window=9, soft_cap=5.0),
     _case("fp32 wide heads", Layout(((50, 1), (3, 2)), 2, 1, 256, 16, _FP32), _FP32),
+    # More than one split of a GPU.
+    _case("bf16 long", Layout(((1300, 1), (700, 1), (9, 1)), 2, 1, 16, 64, _BF16), _BF16),
+    _case("e4m3 long, 3 queries", Layout(((1300, 3), (700, 2)), 2, 1, 16, 64, _U8), _BF16),
     _case("nothing", Layout(((0, 0), (0, 0)), 2, 1, 16, 4, _BF16), _BF16),
 )
 

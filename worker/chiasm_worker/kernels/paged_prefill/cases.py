@@ -88,6 +88,7 @@ def _case(
         lambda inputs: len(inputs["block_table"]),
         _alone,
         quick=quick,
+        interpreter_only=dtype == _FP32,
     )
 
 

@@ -50,6 +50,7 @@ def _case(
         lambda inputs: len(inputs["starts"]) - 1,
         _alone,
         quick=quick,
+        interpreter_only=dtype == _FP32,
     )
 
 
@@ -69,6 +70,8 @@ CASES = (
     _case(16, 3, 80, _PICTURES, _FP16),
     _case(64, 1, 128, (129, 16), _BF16),
     _case(1, 2, 16, (3,), _FP32),
+    # More than one chunk of a GPU.
+    _case(7, 1, 16, (1300, 512), _BF16),
     _case(4, 2, 16, (), _BF16),
     _case(4, 2, 16, (0, 0), _BF16),
 )
