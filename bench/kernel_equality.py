@@ -6,8 +6,8 @@ others bit for bit, in shuffled order of programs too, without an access out of 
 interpreter's own, then those of the five GPUs. That the proofs themselves see is shown beside it:
 each silent error of the interpreter and its repair, and each planted fault. Then the engine answers
 with Triton's attention and with torch's, and prompts with images are planned: KV tiles visited
-against those that hold anything visible, and against all up to each prompt's end, which kernels without a
-plan for images visit.
+against those that hold anything visible, and against all up to each prompt's end, which kernels
+without a plan for images visit.
 """
 
 from __future__ import annotations
