@@ -88,7 +88,7 @@ def _build(row: str, num_slots: int, head_dim: int, quick: bool = False) -> Buil
         f"{num_slots} slots, heads of {head_dim}",
         "soft_slots_kernel",
         _TYPES,
-        {"ROWS": max(16, num_slots), "HEAD_DIM": head_dim, "DIM": head_dim},
+        {"ROWS": max(16, num_slots), "HEAD_DIM": head_dim, "DIM": 1 << (head_dim - 1).bit_length()},
         ("soft_slots", row),
         ["slots", "kv", "parts", *_STRIDES],
         Limits(
@@ -103,8 +103,10 @@ def _build(row: str, num_slots: int, head_dim: int, quick: bool = False) -> Buil
 BUILDS = (
     _build("few", 16, 128, quick=True),
     _build("few", 16, 64),
+    _build("few", 16, 96),
     _build("many", 32, 128),
     _build("many", 64, 128),
+    _build("many", 64, 96),
     Build(
         "merge",
         "slots_merge_kernel",
