@@ -2,12 +2,13 @@
 
 Each case is drawn anew `--rounds` times and must be equal within its tolerance, alone as among
 others bit for bit, in shuffled order of programs too, without an access out of bounds or a race
-(proofs/chiasm_proofs/interpreter). That the proofs themselves see is shown beside it: each silent
-error of the interpreter and its repair, and each planted fault. Then the decoder's operations are
-held to torch's as layers call them, the engine answers with Triton's kernels and with torch, which
-kernels it launched is counted and must be all that its decoder has, and prompts with images are
-planned: KV tiles visited against those that hold anything visible, and against all up to each
-prompt's end, which kernels without a plan for images visit.
+(proofs/chiasm_proofs/interpreter). Each round is launched with another machine's tiles: the
+interpreter's own, then those of the five GPUs. That the proofs themselves see is shown beside it:
+each silent error of the interpreter and its repair, and each planted fault. Then the decoder's
+operations are held to torch's as layers call them; the engine answers with Triton's kernels and
+with torch, and must launch all that its decoder has; and prompts with images are planned: KV tiles
+visited against those that hold anything visible, and against all up to each prompt's end, which
+kernels without a plan for images visit.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any
 
 from chiasm_proofs.child import Child, ProofError
 from chiasm_worker.kernels.case import cases_of, operations
-from chiasm_worker.kernels.launch import configuration
+from chiasm_worker.kernels.launch import ARCHITECTURES, INTERPRETER, configuration
 from chiasm_worker.kernels.paged_prefill.plan import NewTokens, Rule, visits
 from reporting import publish
 
@@ -39,6 +40,8 @@ ENGINES = (
     ("gemma3-narrow-window", "e4m3"),
     ("qwen2.5-grouped", "int8"),
 )
+MACHINES = (INTERPRETER, *ARCHITECTURES)
+ENGINE_ROUNDS = 3
 NUM_PROMPTS = 40
 GROUP = 4
 
@@ -51,10 +54,11 @@ def compared(child: Child, rng: random.Random, rounds: int) -> dict[str, Any]:
         cases, excess = cases_of(operation), 0.0
         started = time.perf_counter()
         for case in cases:
-            for _ in range(rounds):
+            for round_ in range(rounds):
                 seed = rng.getrandbits(31)
                 asked: dict[str, Any] = {
                     "operation": operation, "name": case.name, "seed": seed,
+                    "machine": MACHINES[round_ % len(MACHINES)],
                 }  # fmt: skip
                 try:
                     answer = child.ask("case", **asked)
@@ -63,7 +67,7 @@ def compared(child: Child, rng: random.Random, rounds: int) -> dict[str, Any]:
                 excess = max(excess, answer["excess"])
                 if answer["faults"]:
                     failed.append({**asked, "faults": answer["faults"]})
-                    print(operation, case.name, seed, answer["faults"], flush=True)
+                    print(asked, answer["faults"], flush=True)
         per_operation[operation] = {
             "cases": len(cases),
             # 1: as far from the reference as the tolerance allows.
@@ -75,6 +79,7 @@ def compared(child: Child, rng: random.Random, rounds: int) -> dict[str, Any]:
     return {
         "cases": num_cases,
         "runs": num_cases * rounds,
+        "machines": list(MACHINES[:rounds]),
         "failures": len(failed),
         "failed": failed,
         "operations": per_operation,
@@ -158,7 +163,7 @@ def main() -> None:
     """Run, print, publish."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=time.time_ns() % 2**32)
-    parser.add_argument("--rounds", type=int, default=3, help="draws of each case")
+    parser.add_argument("--rounds", type=int, default=6, help="draws of each case")
     args = parser.parse_args()
     if args.rounds < 1:
         parser.error(f"--rounds {args.rounds} compares nothing; it takes 1 or more")
@@ -168,7 +173,7 @@ def main() -> None:
             **compared(child, rng, args.rounds),
             **proofs_proved(child),
             **layers(child, rng, args.rounds),
-            **engines(child, rng, args.rounds),
+            **engines(child, rng, min(args.rounds, ENGINE_ROUNDS)),
         }
     publish("kernel_equality", {**figures, **tiles(rng), "seed": args.seed})
 

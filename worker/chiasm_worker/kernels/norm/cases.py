@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 
 from chiasm_worker.kernels.case import Build, Case, Draw, Inputs, Outputs, Tolerance
+from chiasm_worker.kernels.work import Work, bytes_of, moved
 
 _ROUNDING = {
     torch.float32: Tolerance(
@@ -116,4 +117,26 @@ BUILDS = (
     _build("layer", 2048, "w2048", residual=True),
     # Heads, which cross-attention layers normalise.
     *(_build("rms", width, "w256", residual=False, quick=width == 128) for width in (64, 128, 256)),
+)
+
+WORK = (
+    Work(
+        "rms 16384x4096 residual",
+        "rms_norm",
+        _draw(16384, 4096, _BF16, True, "rms"),
+        _draw(5, 96, _BF16, True, "rms"),
+        "copy",
+        moved("x", "residual"),
+        0.85,
+    ),
+    Work(
+        "layer 65536x1152",
+        "layer_norm",
+        _draw(65536, 1152, _BF16, False, "layer"),
+        _draw(5, 96, _BF16, False, "layer"),
+        "copy",
+        # Without a residual the sum is x itself.
+        lambda inputs, outputs: bytes_of(inputs["x"], outputs[0]),
+        0.85,
+    ),
 )

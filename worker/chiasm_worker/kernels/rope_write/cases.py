@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from chiasm_worker.kernels.case import Build, Case, Draw, Inputs, Outputs, Tolerance
 from chiasm_worker.kernels.codes import form_of
 from chiasm_worker.kernels.rope_write.shape import half_of, variant
+from chiasm_worker.kernels.work import Work, bytes_of
 
 _BF16, _FP16, _FP32 = torch.bfloat16, torch.float16, torch.float32
 _U8, _I8 = torch.uint8, torch.int8
@@ -232,4 +233,28 @@ BUILDS = (
     ),
     _build("write bf16", "float", rotated=False),
     _build("write e4m3", "e4m3", rotated=False),
+)
+
+_SERVED, _FEW = Shape(28, 4, 128, 64, _BF16), Shape(4, 2, 32, 16, _BF16)
+
+
+def _moved(inputs: Inputs, outputs: Outputs) -> int:
+    """qkv, cosines and sines are read; q and as many numbers of the pools written as there are."""
+    _, _, _, num_kv_heads, head_dim = inputs["kv"].shape
+    written = inputs["kv"].itemsize * head_dim + (4 if "scales" in inputs else 0)
+    pools = int(len(inputs["slots"]) * 2 * num_kv_heads * written)
+    return pools + bytes_of(inputs["qkv"], inputs["cos"], inputs["sin"], outputs[0])
+
+
+WORK = tuple(
+    Work(
+        f"32768 tokens, 28/4 heads, norm, {form_of(cache)}",
+        "rope_write",
+        _draw_rope(replace(_SERVED, cache=cache), 32768, _BF16, normed=True, offset=False),
+        _draw_rope(replace(_FEW, cache=cache), 9, _BF16, normed=True, offset=False),
+        "copy",
+        _moved,
+        0.85,
+    )
+    for cache in (_BF16, _U8)
 )
