@@ -103,7 +103,7 @@ def interpreted() -> dict[str, Question]:
         "silent": silent_error,
         "engine": engine,
         "codes": lambda seed: {"faults": code_checks.faults(seed)},
-        "layers": lambda seed: {"faults": layer_checks.faults(seed)},
+        "layers": lambda seed: {"faults": layer_checks.faults(seed, device)},
         "wrong_case": wrong_case,
         "refused_sum": refused_sum,
         "die": lambda: os._exit(3),

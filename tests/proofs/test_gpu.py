@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from chiasm_proofs.interpreter import layer_checks
 from chiasm_proofs.interpreter.equality import Trial
 from chiasm_worker.kernels.case import Case, cases_of, function_of, operations
 from chiasm_worker.kernels.launch import architecture
@@ -26,6 +27,10 @@ def gpu() -> None:
 
 def test_the_gpu_is_one_that_the_kernels_are_proved_for() -> None:
     assert architecture(torch.device("cuda", 0)).startswith(("sm_", "gfx"))
+
+
+def test_operations_are_torchs(seed: int) -> None:
+    assert layer_checks.faults(seed, torch.device("cuda", 0)) == [], f"seed {seed}"
 
 
 @pytest.mark.parametrize(("operation", "case"), ALL)
