@@ -41,7 +41,8 @@ ENGINES = (
     ("qwen2.5-grouped", "int8"),
 )
 MACHINES = (INTERPRETER, *ARCHITECTURES)
-ENGINE_ROUNDS = 3
+# An engine's rounds, at most: the interpreter's tiles, and those of a GPU.
+ENGINE_MACHINES = (INTERPRETER, "sm_90")
 NUM_PROMPTS = 40
 GROUP = 4
 
@@ -114,9 +115,12 @@ def engines(child: Child, rng: random.Random, rounds: int) -> dict[str, Any]:
     not_launched: list[str] = []
     launches: Counter[str] = Counter()
     for model, cache in ENGINES:
-        for _ in range(rounds):
+        for round_ in range(rounds):
             seed = rng.getrandbits(31)
-            asked: dict[str, Any] = {"model": model, "seed": seed, "cache": cache, "quick": False}
+            asked: dict[str, Any] = {
+                "model": model, "seed": seed, "cache": cache, "quick": False,
+                "machine": ENGINE_MACHINES[round_],
+            }  # fmt: skip
             answer = child.ask("engine", **asked, timeout_seconds=600)
             launches.update(answer["kernels"])
             faults = [*answer["not_launched"], *answer["exceptions"]]
@@ -173,7 +177,7 @@ def main() -> None:
             **compared(child, rng, args.rounds),
             **proofs_proved(child),
             **layers(child, rng, args.rounds),
-            **engines(child, rng, min(args.rounds, ENGINE_ROUNDS)),
+            **engines(child, rng, min(args.rounds, len(ENGINE_MACHINES))),
         }
     publish("kernel_equality", {**figures, **tiles(rng), "seed": args.seed})
 

@@ -63,10 +63,13 @@ def interpreted() -> dict[str, Question]:
         trial = Trial(wrong.CASE, wrong.wrongly_doubled, wrong.doubled, 0, device, watcher)
         return asdict(trial.judge())
 
-    def engine(model: str, seed: int, cache: str | None, quick: bool) -> Answer:
+    def engine(
+        model: str, seed: int, cache: str | None, quick: bool, machine: str = INTERPRETER
+    ) -> Answer:
         from chiasm_proofs.interpreter.engine import mismatches  # noqa: PLC0415 - imports transformers
 
-        return mismatches(model, seed, cache, quick=quick)
+        with gpu_launches.launching_as(machine):
+            return mismatches(model, seed, cache, quick=quick)
 
     def refused_sum() -> Answer:
         try:
