@@ -1,8 +1,8 @@
 """Weights of 4 or 8 bits as the kernel reads them, and how they are made from checkpoints' files.
 
-A weight is `(code - zero) * scale`; code and zero are signed, scale and zero are one number for each
-output and group of inputs. Codes are in two's complement, and lie so that a word's two halves are
-two neighbouring inputs once they are shifted and masked: two numbers of 16 bits in one register.
+A weight is `(code - zero) * scale`: code and zero are signed, zero and scale are its output's and
+its group of inputs'. Codes are in two's complement, and lie so that a word's two halves are two
+neighbouring inputs once they are shifted and masked: two numbers of 16 bits in one register.
 
     [tile, plane, output, word]          a tile is 128 inputs, cut into quarters of 32
       word w of 0..15, 4 bits:  bit 31                                          0
@@ -13,8 +13,8 @@ two neighbouring inputs once they are shifted and masked: two numbers of 16 bits
       qi: of quarter i
 
 What one program reads of a tile is one stretch of memory (outputs x 64 bytes a plane); inputs are
-filled up to whole tiles, with code 0 and scale 0. Scales are [group, output] in fp32, and hold the zero's code in
-their last 8 bits, which scales that come from bf16 or fp16 do not use:
+filled up to whole tiles, with code 0 and scale 0. Scales are [group, output] in fp32 and hold the
+zero's code in their last 8 bits, which scales that were bf16 or fp16 do not use:
 
     | sign | exponent | 15 bits of fraction | zero |
 
@@ -110,6 +110,8 @@ def pack(
     Args:
         codes: [num_outputs, size] int8, within the range of `bits`.
         scales: [num_outputs, num_groups]; zeros likewise, int8.
+
+    Raises: ValueError for scales that leave no room for zeros.
     """
     num_outputs, size = codes.shape
     num_tiles, planes, pieces = -(-size // TILE), bits // 4, 16 // bits
@@ -217,7 +219,10 @@ def repack(name: str, tensors: Mapping[str, torch.Tensor], scheme: Scheme) -> Pa
     scales = _tensor(name, tensors, "weight_scale", (num_outputs, num_groups), FLOATS)
     zeros = None if scheme.symmetric else _zeros(name, tensors, scheme, (num_outputs, num_groups))
     _check_order(name, tensors, scheme, size)
-    return pack(codes, scales, zeros, scheme.bits, scheme.group)
+    try:
+        return pack(codes, scales, zeros, scheme.bits, scheme.group)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
 
 
 def _tensor(
@@ -273,9 +278,7 @@ def _zeros(
     return _unpacked(words.T, scheme.bits)[:, : shape[0]].T
 
 
-def _check_order(
-    name: str, tensors: Mapping[str, torch.Tensor], scheme: Scheme, size: int
-) -> None:
+def _check_order(name: str, tensors: Mapping[str, torch.Tensor], scheme: Scheme, size: int) -> None:
     """Refuse inputs that are in the order of their activations."""
     if "weight_g_idx" not in tensors:
         return

@@ -27,12 +27,12 @@ def _codes(words, BITS: tl.constexpr, TYPE: tl.constexpr):
     0x6400 is 1024 in fp16 and 0x4300 is 128 in bf16, whose last bits count ones: with a code there
     the number is that much more than the code. No integer is converted, which would be slow.
     """
-    if TYPE == tl.float16:
+    if TYPE.is_fp16():
         if BITS == 4:
             return _halves((words & 0x000F000F) ^ 0x64086408, TYPE) - 1032.0
         else:
             return _halves((words & 0x00FF00FF) ^ 0x64806480, TYPE) - 1152.0
-    elif TYPE == tl.bfloat16:
+    elif TYPE.is_bf16():
         if BITS == 4:
             return _halves((words & 0x000F000F) ^ 0x43084308, TYPE) - 136.0
         else:
@@ -112,7 +112,7 @@ def quantised_linear_kernel(
 ):
     TYPE: tl.constexpr = x.dtype.element_ty
     # Parts of a tile that have a scale of their own.
-    PARTS: tl.constexpr = 128 // GROUP if 0 < GROUP and GROUP < 128 else 1
+    PARTS: tl.constexpr = 128 // min(GROUP, 128) if GROUP else 1
     DEPTH: tl.constexpr = 128 // PARTS
     row = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
     output = tl.program_id(0) * OUTPUTS + tl.arange(0, OUTPUTS)
