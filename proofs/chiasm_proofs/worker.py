@@ -56,6 +56,13 @@ def interpreted() -> dict[str, Question]:
 
         return mismatches(model, seed, cache)
 
+    def quantised_engine(model: str, seed: int, scheme: dict[str, Any]) -> Answer:
+        from chiasm_proofs.interpreter.quantised_engine import (  # noqa: PLC0415 - as above
+            quantised_mismatches,
+        )
+
+        return quantised_mismatches(model, seed, **scheme)
+
     def refused_sum() -> Answer:
         try:
             silent.bf16_sum()
@@ -89,6 +96,7 @@ def interpreted() -> dict[str, Question]:
         "planted": plant,
         "silent": silent_error,
         "engine": engine,
+        "quantised_engine": quantised_engine,
         "codes": lambda seed: {"faults": code_checks.faults(seed)},
         "wrong_case": wrong_case,
         "refused_sum": refused_sum,

@@ -237,6 +237,8 @@ class LoadedModel:
     device: torch.device
     digests: WeightDigests
     num_bytes: int
+    # How the language model's weights are quantised and computed with, for the identity.
+    weight_quantization: str = "unquantized"
 
     @property
     def media_width(self) -> int:

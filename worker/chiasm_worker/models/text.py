@@ -16,6 +16,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from chiasm_worker.layers.rope import RotaryEmbedding, plain_axes
 from chiasm_worker.models.decoder import Decoder
 from chiasm_worker.models.decoder_spec import DecoderSpec, Weights
+from chiasm_worker.models.quantised import packed_weights
 
 # Text model type -> whether q and k are normalised per head.
 TEXT_MODELS: dict[str, bool] = {
@@ -142,6 +143,8 @@ def take_weights(language_model: torch.nn.Module, head: torch.Tensor) -> Weights
 
     From here on each tensor is held once and freed as soon as it is fused.
     """
-    tensors = {name: tensor.detach() for name, tensor in language_model.named_parameters()}
+    parameters = dict(language_model.named_parameters())
+    tensors = {name: parameter.detach() for name, parameter in parameters.items()}
+    packed = packed_weights(parameters)
     language_model.to_empty(device="meta")
-    return Weights({**tensors, "lm_head.weight": head.detach()})
+    return Weights({**tensors, "lm_head.weight": head.detach()}, packed)
