@@ -13,13 +13,11 @@ FIELDS = ("form", "bits", "group", "symmetric")
 @pytest.mark.parametrize(
     ("model", "scheme"),
     [
-        ("qwen3-grouped", ("pack-quantized", 4, 32, False)),
+        ("qwen3-grouped", ("pack-quantized", 4, 64, False)),
         ("qwen2.5-grouped", ("int-quantized", 8, 0, True)),  # biases
     ],
 )
-def test_same_tokens(
-    interpreted: Child, model: str, scheme: tuple[Any, ...], seed: int
-) -> None:
+def test_same_tokens(interpreted: Child, model: str, scheme: tuple[Any, ...], seed: int) -> None:
     described = dict(zip(FIELDS, scheme, strict=True))
     answer = interpreted.ask("quantised_engine", model=model, seed=seed, scheme=described)
     assert answer["num_tokens"] > 0

@@ -17,7 +17,7 @@ from chiasm_worker.models.registry import load_model
 from chiasm_worker.models.tiny import TINY_MODELS, write_tiny_model
 from chiasm_worker.models.tiny.quantised import write_quantised
 
-NUM_TOKENS = 4
+NUM_TOKENS = 3
 CHUNK = 48
 
 

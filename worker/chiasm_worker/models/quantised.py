@@ -121,7 +121,7 @@ class QuantisedCheckpoint:
         self.quantisation = quantisation
         self._dtype = dtype
         self._plain = read_tensors(folder)
-        self._parts = _take_layers(self._plain, quantisation)
+        self._parts = _take_layers(self._plain, quantisation.scheme)
         # The decoder's name of each layer -> the checkpoint's.
         self._layers: dict[str, str] = {}
         for layer in self._parts:
@@ -193,6 +193,17 @@ class QuantisedCheckpoint:
         return replace(groups, language=language)
 
 
+def quantised_checkpoint(
+    folder: Path, config: Any, dtype: torch.dtype
+) -> QuantisedCheckpoint | None:
+    """What a folder holds, if its configuration says that it is quantised.
+
+    Raises: ValueError for what is not computed here.
+    """
+    quantisation = quantisation_of(config)
+    return None if quantisation is None else QuantisedCheckpoint(folder, quantisation, dtype)
+
+
 def _holds(weight: torch.Tensor, packed: PackedWeight, dtype: torch.dtype) -> bool:
     return torch.equal(weight.detach().to(dtype), dequantise(packed).to(dtype))
 
@@ -218,9 +229,9 @@ def read_tensors(folder: Path) -> Tensors:
     return tensors
 
 
-def _take_layers(tensors: Tensors, quantisation: Quantisation) -> dict[str, Tensors]:
+def _take_layers(tensors: Tensors, scheme: Scheme) -> dict[str, Tensors]:
     """The parts of each quantised layer, taken out of `tensors`."""
-    packs = quantisation.scheme.form == "pack-quantized"
+    packs = scheme.form == "pack-quantized"
     mark = ".weight_packed" if packs else ".weight_scale"
     layers = sorted(name.removesuffix(mark) for name in tensors if name.endswith(mark))
     if not layers:

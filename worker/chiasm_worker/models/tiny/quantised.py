@@ -29,7 +29,8 @@ def write_quantised(folder: Path, scheme: Scheme, quantised: Path, plain: Path) 
     Scales are bf16, as in most checkpoints.
     """
     tensors = load_file(folder / _FILE)
-    codes, twins = {}, {}
+    codes: Tensors = {}
+    twins: Tensors = {}
     for name in list(tensors):
         if _PROJECTION.search(name) and not _TOWERS.search(name):
             layer = name.removesuffix(".weight")
@@ -67,7 +68,9 @@ def quantise(weight: torch.Tensor, scheme: Scheme) -> tuple[Tensors, torch.Tenso
         parts["weight"] = codes
     if not scheme.symmetric:
         zeros = zero.to(torch.int8)
-        parts["weight_zero_point"] = _packed(zeros.T, scheme.bits).T.contiguous() if packs else zeros
+        parts["weight_zero_point"] = (
+            _packed(zeros.T, scheme.bits).T.contiguous() if packs else zeros
+        )
     return parts, stands.to(weight.dtype)
 
 
