@@ -4,9 +4,9 @@ Each case is drawn anew `--rounds` times and must be equal within its tolerance,
 others bit for bit, in shuffled order of programs too, without an access out of bounds or a race
 (proofs/chiasm_proofs/interpreter). That the proofs themselves see is shown beside it: each silent
 error of the interpreter and its repair, and each planted fault. Then the engine answers with
-Triton's attention and with torch's, and prompts with images are planned: KV tiles visited against
-those that hold anything visible, and against all up to each prompt's end, which kernels without a
-plan for images visit.
+Triton's attention and with torch's, with quantised weights and with what they stand for. Prompts
+with images are planned: KV tiles visited against those that hold anything visible, and against all
+up to each prompt's end, which kernels without a plan for images visit.
 """
 
 from __future__ import annotations
@@ -34,6 +34,11 @@ ENGINES = (
     ("qwen3-grouped", "e4m3"),
     ("gemma3-narrow-window", "e4m3"),
     ("qwen2.5-grouped", "int8"),
+)
+QUANTISED = (
+    ("qwen3-grouped", {"form": "pack-quantized", "bits": 4, "group": 64, "symmetric": False}),
+    ("gemma3-narrow-window", {"form": "pack-quantized", "bits": 4, "group": 0, "symmetric": True}),
+    ("mllama-grouped", {"form": "int-quantized", "bits": 8, "group": 0, "symmetric": False}),
 )
 NUM_PROMPTS = 40
 GROUP = 4
@@ -111,6 +116,21 @@ def engines(child: Child, rng: random.Random, rounds: int) -> dict[str, Any]:
     }
 
 
+def quantised_engines(child: Child, rng: random.Random) -> dict[str, Any]:
+    """Tokens that differ between packed weights and what they stand for, computed by torch."""
+    num_tokens = num_mismatches = 0
+    for model, scheme in QUANTISED:
+        asked: dict[str, Any] = {"model": model, "scheme": scheme, "seed": rng.getrandbits(31)}
+        answer = child.ask("quantised_engine", timeout_seconds=600, **asked)
+        num_tokens += answer["num_tokens"]
+        num_mismatches += answer["num_mismatches"]
+        print(asked, answer, flush=True)
+    return {
+        "quantised_engine_tokens": num_tokens,
+        "quantised_engine_token_mismatches": num_mismatches,
+    }
+
+
 def tiles(rng: random.Random) -> dict[str, Any]:
     """KV tiles of prompts with images, at the sizes of sm_90's launch."""
     numbers = configuration("paged_prefill", "float16", "sm_90")
@@ -150,6 +170,7 @@ def main() -> None:
             **compared(child, rng, args.rounds),
             **proofs_proved(child),
             **engines(child, rng, args.rounds),
+            **quantised_engines(child, rng),
         }
     publish("kernel_equality", {**figures, **tiles(rng), "seed": args.seed})
 

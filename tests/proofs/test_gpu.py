@@ -9,7 +9,7 @@ from chiasm_worker.kernels.case import Case, cases_of, function_of, operations
 from chiasm_worker.kernels.launch import architecture
 
 pytestmark = pytest.mark.gpu
-FP32_IS_INTERPRETED = ("paged_decode", "paged_prefill", "cross_attention")
+FP32_IS_INTERPRETED = ("paged_decode", "paged_prefill", "cross_attention", "quantised_linear")
 ALL = [
     pytest.param(operation, case, id=f"{operation}-{case.name}")
     for operation in operations()
@@ -31,7 +31,7 @@ def test_the_gpu_is_one_that_the_kernels_are_proved_for() -> None:
 @pytest.mark.parametrize(("operation", "case"), ALL)
 def test_case(operation: str, case: Case, seed: int) -> None:
     if "fp32" in case.name and operation in FP32_IS_INTERPRETED:
-        pytest.skip("fp32 attention is for the interpreter")
+        pytest.skip("its fp32 is for the interpreter")
     kernel = function_of(operation, case.function, reference=False)
     reference = function_of(operation, case.function, reference=True)
     trial = Trial(case, kernel, reference, seed, torch.device("cuda", 0), None)
