@@ -17,7 +17,8 @@ from chiasm_worker.engine.engine import attention_choice, cache_spec
 from chiasm_worker.equality import Prepared, ask
 from chiasm_worker.identity import build_identity
 from chiasm_worker.kernels.quantised_linear.packed import Scheme, dequantise, repack
-from chiasm_worker.layers.linear import Linear, QuantisedLinear, fuse
+from chiasm_worker.layers import linear
+from chiasm_worker.layers.linear import Linear, QuantisedLinear, fuse, stays_quantised
 from chiasm_worker.models.base import LoadedModel
 from chiasm_worker.models.quantised import quantisation_of
 from chiasm_worker.models.registry import load_model
@@ -95,6 +96,21 @@ def test_what_is_computed_is_said(
     assert "group 32 asymmetric dequantised: Triton has no code for CPUs" in caplog.text
 
 
+def test_where_weights_stay_quantised(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = torch.device("cuda")
+    monkeypatch.setattr(linear, "architecture", lambda _: "sm_90")
+    assert stays_quantised(gpu, torch.bfloat16) == (True, "the kernel is proved for sm_90")
+    assert stays_quantised(gpu, torch.float32)[1].startswith("the kernel computes in bf16 and fp16")
+
+    def unknown(_: torch.device) -> str:
+        raise ValueError("an old GPU")
+
+    monkeypatch.setattr(linear, "architecture", unknown)
+    assert stays_quantised(gpu, torch.float16) == (False, "an old GPU")
+    monkeypatch.setattr(linear, "find_spec", lambda _: None)
+    assert stays_quantised(gpu, torch.float16) == (False, "Triton is not installed")
+
+
 def test_several_files(twins: Callable[[str, Scheme], tuple[Path, Path]]) -> None:
     quantised, plain = twins("qwen3-grouped", INT4)
     tensors = load_file(quantised / "model.safetensors")
@@ -127,6 +143,7 @@ def test_several_files(twins: Callable[[str, Scheme], tuple[Path, Path]]) -> Non
         (("weights", "group_size"), 16, "Groups of 16 inputs"),
         (("weights", "num_bits"), 3, "Weights of 3 bits"),
         (("weights", "dynamic"), True, "weights.dynamic True"),
+        (("ignore",), ["re:.*("], r"ignores the layers 're:\.\*\(', which is no pattern"),
     ],
 )
 def test_what_is_not_computed_is_refused_by_name(
@@ -229,5 +246,7 @@ def test_quantised_projections_are_fused_and_stay_so_unless_one_is_not() -> None
     mixed = fuse([QuantisedLinear(weights[0]), Linear(torch.ones(3, 64, dtype=torch.bfloat16))])
     assert isinstance(mixed, Linear)
     assert torch.equal(mixed.weight[:8], dequantise(weights[0]).bfloat16())
+    with pytest.raises(ValueError, match=r"x is \(2, 63\) .* the weight takes rows of 64"):
+        both(torch.ones(2, 63))
     with pytest.raises(ValueError, match="with and without bias"):
         fuse([QuantisedLinear(weights[0]), QuantisedLinear(weights[1], torch.ones(4))])

@@ -3,14 +3,14 @@
 config.json says how weights were quantised, and the names of a checkpoint's tensors say which: a
 layer is quantised where the file holds its codes. The library itself is not needed.
 
-Must not know: families, kernels, where anything is computed.
+Must not know: families, Triton, where anything is computed.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -80,7 +80,18 @@ def quantisation_of(config: Any) -> Quantisation | None:
     _refuse_unless("the number of config_groups", len(groups), (1,))
     (group,) = groups.values()
     form = group.get("format") or told.get("format")
-    return Quantisation(_scheme(group, str(form)), tuple(told.get("ignore") or ()))
+    return Quantisation(_scheme(group, str(form)), _ignored(told.get("ignore") or ()))
+
+
+def _ignored(names: Sequence[str]) -> tuple[str, ...]:
+    for name in names:
+        try:
+            re.compile(name.removeprefix("re:"))
+        except re.error as error:
+            raise ValueError(
+                f"config.json ignores the layers {name!r}, which is no pattern: {error}."
+            ) from error
+    return tuple(names)
 
 
 def _scheme(group: Mapping[str, Any], form: str) -> Scheme:
