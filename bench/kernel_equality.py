@@ -2,11 +2,14 @@
 
 Each case is drawn anew `--rounds` times and must be equal within its tolerance, alone as among
 others bit for bit, in shuffled order of programs too, without an access out of bounds or a race
-(proofs/chiasm_proofs/interpreter). That the proofs themselves see is shown beside it: each silent
-error of the interpreter and its repair, and each planted fault. Then the engine answers with
-Triton's attention and with torch's, with quantised weights and with what they stand for. Prompts
-with images are planned: KV tiles visited against those that hold anything visible, and against all
-up to each prompt's end, which kernels without a plan for images visit.
+(proofs/chiasm_proofs/interpreter). Each round is launched with another machine's tiles: the
+interpreter's own, then those of the five GPUs. That the proofs themselves see is shown beside it:
+each silent error of the interpreter and its repair, and each planted fault. Then the decoder's
+operations are held to torch's as layers call them; the engine answers with Triton's kernels and
+with torch, and must launch all that its decoder has, and answers with quantised weights and with
+what they stand for; and prompts with images are planned: KV tiles visited against those that hold
+anything visible, and against all up to each prompt's end, which kernels without a plan for images
+visit.
 """
 
 from __future__ import annotations
@@ -15,21 +18,24 @@ import argparse
 import random
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from chiasm_proofs.child import Child, ProofError
 from chiasm_worker.kernels.case import cases_of, operations
-from chiasm_worker.kernels.launch import configuration
+from chiasm_worker.kernels.launch import ARCHITECTURES, INTERPRETER, configuration
 from chiasm_worker.kernels.paged_prefill.plan import NewTokens, Rule, visits
 from reporting import publish
 
-# M-RoPE, windows, spans that see one another, with windows or without, cross-attention; caches.
+# M-RoPE, windows, spans that see one another, with windows or without, soft caps, cross-attention;
+# caches.
 ENGINES = (
     ("qwen3-grouped", None),
     ("qwen2.5-window", None),
     ("gemma3-narrow-window", None),
     ("paligemma-gemma", None),
+    ("paligemma2-window", None),
     ("mllama-grouped", None),
     ("qwen3-grouped", "e4m3"),
     ("gemma3-narrow-window", "e4m3"),
@@ -40,6 +46,8 @@ QUANTISED = (
     ("gemma3-narrow-window", {"form": "pack-quantized", "bits": 4, "group": 0, "symmetric": True}),
     ("mllama-grouped", {"form": "int-quantized", "bits": 8, "group": 0, "symmetric": False}),
 )
+MACHINES = (INTERPRETER, *ARCHITECTURES)
+ENGINE_ROUNDS = 3
 NUM_PROMPTS = 40
 GROUP = 4
 
@@ -52,10 +60,11 @@ def compared(child: Child, rng: random.Random, rounds: int) -> dict[str, Any]:
         cases, excess = cases_of(operation), 0.0
         started = time.perf_counter()
         for case in cases:
-            for _ in range(rounds):
+            for round_ in range(rounds):
                 seed = rng.getrandbits(31)
                 asked: dict[str, Any] = {
                     "operation": operation, "name": case.name, "seed": seed,
+                    "machine": MACHINES[round_ % len(MACHINES)],
                 }  # fmt: skip
                 try:
                     answer = child.ask("case", **asked)
@@ -64,7 +73,7 @@ def compared(child: Child, rng: random.Random, rounds: int) -> dict[str, Any]:
                 excess = max(excess, answer["excess"])
                 if answer["faults"]:
                     failed.append({**asked, "faults": answer["faults"]})
-                    print(operation, case.name, seed, answer["faults"], flush=True)
+                    print(asked, answer["faults"], flush=True)
         per_operation[operation] = {
             "cases": len(cases),
             # 1: as far from the reference as the tolerance allows.
@@ -76,6 +85,7 @@ def compared(child: Child, rng: random.Random, rounds: int) -> dict[str, Any]:
     return {
         "cases": num_cases,
         "runs": num_cases * rounds,
+        "machines": list(MACHINES[:rounds]),
         "failures": len(failed),
         "failed": failed,
         "operations": per_operation,
@@ -98,13 +108,25 @@ def proofs_proved(child: Child) -> dict[str, Any]:
     }
 
 
+def layers(child: Child, rng: random.Random, rounds: int) -> dict[str, Any]:
+    """The decoder's operations that are not torch's as its layers call them."""
+    answers = [child.ask("layers", seed=rng.getrandbits(31)) for _ in range(rounds)]
+    return {"layer_faults": sorted({fault for answer in answers for fault in answer["faults"]})}
+
+
 def engines(child: Child, rng: random.Random, rounds: int) -> dict[str, Any]:
-    """Tokens of the whole engine that differ between Triton's attention and torch's."""
+    """Tokens of the whole engine that differ between Triton's kernels and torch, and launches."""
     num_tokens, differing = 0, {}
+    not_launched: list[str] = []
+    launches: Counter[str] = Counter()
     for model, cache in ENGINES:
         for _ in range(rounds):
             seed = rng.getrandbits(31)
-            answer = child.ask("engine", model=model, seed=seed, cache=cache, timeout_seconds=600)
+            asked: dict[str, Any] = {"model": model, "seed": seed, "cache": cache, "quick": False}
+            answer = child.ask("engine", **asked, timeout_seconds=600)
+            launches.update(answer["kernels"])
+            faults = [*answer["not_launched"], *answer["exceptions"]]
+            not_launched += [f"{model} {cache} {seed}: {fault}" for fault in faults]
             num_tokens += answer["num_tokens"]
             if answer["num_mismatches"]:
                 differing[f"{model} {cache} {seed}"] = answer["num_mismatches"]
@@ -113,6 +135,8 @@ def engines(child: Child, rng: random.Random, rounds: int) -> dict[str, Any]:
         "engine_tokens": num_tokens,
         "engine_token_mismatches": sum(differing.values()),
         "engine_where": differing,
+        "engine_launches": dict(launches),
+        "engine_not_launched": not_launched,
     }
 
 
@@ -160,7 +184,7 @@ def main() -> None:
     """Run, print, publish."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=time.time_ns() % 2**32)
-    parser.add_argument("--rounds", type=int, default=3, help="draws of each case")
+    parser.add_argument("--rounds", type=int, default=6, help="draws of each case")
     args = parser.parse_args()
     if args.rounds < 1:
         parser.error(f"--rounds {args.rounds} compares nothing; it takes 1 or more")
@@ -169,7 +193,8 @@ def main() -> None:
         figures = {
             **compared(child, rng, args.rounds),
             **proofs_proved(child),
-            **engines(child, rng, args.rounds),
+            **layers(child, rng, args.rounds),
+            **engines(child, rng, min(args.rounds, ENGINE_ROUNDS)),
             **quantised_engines(child, rng),
         }
     publish("kernel_equality", {**figures, **tiles(rng), "seed": args.seed})

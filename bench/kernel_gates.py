@@ -11,12 +11,13 @@ from __future__ import annotations
 import argparse
 import statistics
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from chiasm_proofs.child import Child, ProofError
-from chiasm_worker.kernels.case import builds_of, operations
+from chiasm_worker.kernels.case import builds_of, cases_of, operations
 from chiasm_worker.kernels.launch import ARCHITECTURES
 from reporting import publish
 
@@ -40,6 +41,30 @@ def judged(child: Child, operation: str) -> Iterator[dict[str, Any]]:
                 }  # fmt: skip
 
 
+def launched(children: tuple[Child, Child], operation: str, seed: int) -> Iterator[dict[str, Any]]:
+    """The launches of an operation's cases on each GPU, each kind once."""
+    interpreted, compiled = children
+    for target in ARCHITECTURES:
+        seen: list[dict[str, Any]] = []
+        for case in cases_of(operation):
+            if case.interpreter_only:
+                continue
+            asked: dict[str, Any] = {
+                "operation": operation, "name": case.name, "seed": seed, "machine": target,
+            }  # fmt: skip
+            for launch in interpreted.ask("launches", **asked)["launches"]:
+                if launch in seen:
+                    continue
+                seen.append(launch)
+                where = {"operation": operation, "case": case.name, "target": target}
+                where["kernel"] = launch["kernel"]
+                try:
+                    found = compiled.ask("launch", launch=launch, target=target)
+                    yield where | {"spills": found["spills"], "refusals": found["refusals"]}
+                except ProofError as error:
+                    yield where | {"spills": 0, "refusals": [str(error)]}
+
+
 def highest_ratio(rows: list[dict[str, Any]], limit: float | None) -> float | None:
     """The highest issue ratio of builds that are held to a limit; None: of those held to none."""
     found = [
@@ -54,21 +79,37 @@ def main() -> None:
     """Compile, print a line each, publish."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", choices=operations(), help="judge one operation")
+    parser.add_argument("--seed", type=int, default=time.time_ns() % 2**31, help="of the cases")
     args = parser.parse_args()
     rows: list[dict[str, Any]] = []
-    with tempfile.TemporaryDirectory() as scratch, Child("compiled", Path(scratch)) as child:
+    launches: list[dict[str, Any]] = []
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        Child("compiled", Path(scratch)) as child,
+        Child("interpreted", Path(scratch)) as interpreter,
+    ):
         for operation in [args.only] if args.only else operations():
             for row in judged(child, operation):
                 shown = " ".join(f"{name}={row.get(name)}" for name in SHOWN)
                 print(operation, row["build"], row["target"], shown, *row["failures"], flush=True)
                 rows.append(row)
+            for launch in launched((interpreter, child), operation, args.seed):
+                launches.append(launch)
+                if launch["refusals"]:
+                    print(launch, flush=True)
     if args.only:
         return
     publish(
         "kernel_gates",
         {
-            "gates_failed": sum(len(row["failures"]) for row in rows),
+            "gates_failed": sum(len(row["failures"]) for row in rows)
+            + sum(len(launch["refusals"]) for launch in launches),
             "num_builds": len(rows),
+            "launches": len(launches),
+            "launches_refused": sum(bool(launch["refusals"]) for launch in launches),
+            # Of shapes that no build has: odd heads, rows that are not aligned.
+            "launches_that_spill": [launch for launch in launches if launch["spills"]],
+            "seed": args.seed,
             "num_kernels": len({(row["operation"], row["build"]) for row in rows}),
             "targets": list(ARCHITECTURES),
             "spills": sum(row.get("spills", 0) for row in rows),

@@ -19,7 +19,8 @@ from dataclasses import asdict, replace
 from typing import Any
 
 import torch
-from chiasm_worker.kernels.case import builds_of, cases_of, function_of
+from chiasm_worker.kernels.case import Draw, builds_of, cases_of, function_of
+from chiasm_worker.kernels.launch import INTERPRETER
 
 Answer = dict[str, Any]
 Question = Callable[..., Answer]
@@ -30,31 +31,42 @@ def interpreted() -> dict[str, Question]:
     from chiasm_proofs.interpreter import (  # noqa: PLC0415 - they import Triton
         checker,
         code_checks,
+        gpu_launches,
+        layer_checks,
         planted,
         repair,
         silent,
         wrong,
     )
     from chiasm_proofs.interpreter.equality import Trial  # noqa: PLC0415
+    from chiasm_proofs.interpreter.memory import Poisoned  # noqa: PLC0415
 
     repair.install()
     watcher = checker.install()
     device = torch.device("cpu")
 
-    def case(operation: str, name: str, seed: int) -> Answer:
+    def case(operation: str, name: str, seed: int, machine: str = INTERPRETER) -> Answer:
         found = next(case for case in cases_of(operation) if case.name == name)
         kernel = function_of(operation, found.function, reference=False)
         reference = function_of(operation, found.function, reference=True)
-        return asdict(Trial(found, kernel, reference, seed, device, watcher).judge())
+        with gpu_launches.launching_as(machine):
+            return asdict(Trial(found, kernel, reference, seed, device, watcher).judge())
+
+    def launches(operation: str, name: str, seed: int, machine: str) -> Answer:
+        found = next(case for case in cases_of(operation) if case.name == name)
+        kernel = function_of(operation, found.function, reference=False)
+        with gpu_launches.launching_as(machine), gpu_launches.noting() as noted:
+            kernel(**found.draw(Draw(seed, Poisoned(device))))
+        return {"launches": noted}
 
     def wrong_case() -> Answer:
         trial = Trial(wrong.CASE, wrong.wrongly_doubled, wrong.doubled, 0, device, watcher)
         return asdict(trial.judge())
 
-    def engine(model: str, seed: int, cache: str | None) -> Answer:
+    def engine(model: str, seed: int, cache: str | None, quick: bool) -> Answer:
         from chiasm_proofs.interpreter.engine import mismatches  # noqa: PLC0415 - imports transformers
 
-        return mismatches(model, seed, cache)
+        return mismatches(model, seed, cache, quick=quick)
 
     def quantised_engine(model: str, seed: int, scheme: dict[str, Any]) -> Answer:
         from chiasm_proofs.interpreter.quantised_engine import (  # noqa: PLC0415 - as above
@@ -93,11 +105,13 @@ def interpreted() -> dict[str, Question]:
 
     return {
         "case": case,
+        "launches": launches,
         "planted": plant,
         "silent": silent_error,
         "engine": engine,
         "quantised_engine": quantised_engine,
         "codes": lambda seed: {"faults": code_checks.faults(seed)},
+        "layers": lambda seed: {"faults": layer_checks.faults(seed, device)},
         "wrong_case": wrong_case,
         "refused_sum": refused_sum,
         "die": lambda: os._exit(3),
@@ -107,7 +121,7 @@ def interpreted() -> dict[str, Question]:
 
 def compiled() -> dict[str, Question]:
     """What the compiler can be asked."""
-    from chiasm_proofs.compiler.gates import judge  # noqa: PLC0415 - imports Triton
+    from chiasm_proofs.compiler.gates import judge, judge_launch  # noqa: PLC0415 - import Triton
 
     def build(operation: str, name: str, target: str) -> Answer:
         found = next(build for build in builds_of(operation) if build.name == name)
@@ -118,7 +132,7 @@ def compiled() -> dict[str, Question]:
         types = {name: kind for name, kind in whole.types.items() if name != "eps"}
         return judge("norm", replace(whole, types=types), "sm_90").as_row()
 
-    return {"build": build, "incomplete_build": incomplete_build}
+    return {"build": build, "incomplete_build": incomplete_build, "launch": judge_launch}
 
 
 KINDS = {"interpreted": interpreted, "compiled": compiled}

@@ -29,7 +29,7 @@ from chiasm_contract.fingerprint import (
 from chiasm_contract.fingerprint import Weights as WeightFields
 from transformers.utils.logging import disable_progress_bar
 
-from chiasm_worker.engine.engine import attention_choice, cache_spec
+from chiasm_worker.engine.engine import cache_spec
 from chiasm_worker.kvcache.prefix_cache import root_key
 from chiasm_worker.kvcache.spec import KVCacheSpec
 from chiasm_worker.modality.options import resolved_options
@@ -112,7 +112,7 @@ def folder_identity(folder: Path, dtype: Dtype, block_size: BlockSize) -> Identi
     disable_progress_bar()  # who asks wants words on the terminal, and nothing else
     model = load_model(folder, getattr(torch, dtype), torch.device("cpu"))
     spec = cache_spec(model, EngineLimits(block_size=block_size))
-    return build_identity(model, spec, attention_choice(model).numerics)
+    return build_identity(model, spec, model.choice.numerics)
 
 
 def cache_root(identity: Identity) -> bytes:

@@ -19,7 +19,7 @@ from chiasm_contract.fingerprint import Identity
 from chiasm_contract.messages import MEDIA_NAMES, IdentityReport, ModelCard, media_phrase
 from transformers.utils.logging import disable_progress_bar
 
-from chiasm_worker.engine.engine import attention_choice, cache_spec
+from chiasm_worker.engine.engine import cache_spec
 from chiasm_worker.identity import build_identity, cache_root
 from chiasm_worker.models.base import LoadedModel
 from chiasm_worker.models.registry import load_model
@@ -102,9 +102,8 @@ def load(config: WorkerConfig) -> Loaded:
     check_modalities(model, config)
     limits = resolve_limits(model, config.engine)
     spec = cache_spec(model, limits)
-    choice = attention_choice(model)
-    logger.info("attention is computed by %s: %s", choice.name, choice.reason)
-    return Loaded(model, limits, build_identity(model, spec, choice.numerics))
+    logger.info("the decoder and its attention are computed by %s", model.choice)
+    return Loaded(model, limits, build_identity(model, spec, model.choice.numerics))
 
 
 def check_modalities(model: LoadedModel, config: WorkerConfig) -> None:

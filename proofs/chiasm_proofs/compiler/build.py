@@ -10,6 +10,7 @@ Must not know: limits. Runs only in a process whose Triton compiles.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -51,15 +52,35 @@ def compile_for(operation: str, build: Build, target: Target) -> Binary:
     missing = [n for n in kernel.arg_names if n not in constants and n not in build.types]
     if missing:
         raise ValueError(f"The build {build.name!r} of {operation} says nothing of {missing}.")
-    signature = {n: "constexpr" if n in constants else build.types[n] for n in kernel.arg_names}
+    return compiled_as(kernel, build.types, constants, build.aligned, options, target)
+
+
+def compile_launch(launch: Mapping[str, Any], target: Target) -> Binary:
+    """Compile what a launch was noted as (interpreter/machine.py); raises as `compile_for`."""
+    kernel = getattr(import_module(launch["module"]), launch["kernel"])
+    return compiled_as(
+        kernel, launch["types"], launch["constants"], launch["aligned"], launch["options"], target
+    )
+
+
+def compiled_as(
+    kernel: Any,
+    types: Mapping[str, str],
+    constants: Mapping[str, Any],
+    aligned: Sequence[str],
+    options: Mapping[str, Any],
+    target: Target,
+) -> Binary:
+    """Compile a kernel with arguments of those types and constants; raises as `compile_for`."""
+    signature = {n: "constexpr" if n in constants else types[n] for n in kernel.arg_names}
     attributes: dict[tuple[int, ...], list[Any]] = {
         (kernel.arg_names.index(n),): [["tt.divisibility", 16]]
-        for n in build.aligned
+        for n in aligned
         if n not in constants
     }
     started = time.perf_counter()
-    source = ASTSource(kernel, signature, constexprs=constants, attrs=attributes)
-    compiled = triton.compile(source, target=target.triton, options=options)
+    source = ASTSource(kernel, signature, constexprs=dict(constants), attrs=attributes)
+    compiled = triton.compile(source, target=target.triton, options=dict(options))
     code = compiled.asm["cubin"] if target.is_nvidia else compiled.asm["amdgcn"].encode()
     return Binary(
         code,

@@ -10,7 +10,7 @@ from typing import Any
 
 from chiasm_worker.kernels.case import Build
 
-from chiasm_proofs.compiler.build import compile_for
+from chiasm_proofs.compiler.build import compile_for, compile_launch
 from chiasm_proofs.compiler.issue import Issue, issue
 from chiasm_proofs.compiler.resources import Resources, disassemble, read
 from chiasm_proofs.compiler.targets import TARGETS, Target
@@ -45,11 +45,9 @@ class Judged:
         }
 
 
-def failures(build: Build, target: Target, taken: Resources, loop: Issue | None) -> list[str]:
-    """The gates that a build fails on a target."""
-    limits, found = build.limits, []
-    if taken.spills:
-        found.append(f"{taken.spills} spills; there must be none")
+def refusals(target: Target, taken: Resources) -> list[str]:
+    """Why a GPU would not run it at all."""
+    found = []
     if taken.shared_bytes > target.block_shared_bytes:
         found.append(
             f"{taken.shared_bytes} bytes of shared memory; {target.name} gives a block "
@@ -57,6 +55,14 @@ def failures(build: Build, target: Target, taken: Resources, loop: Issue | None)
         )
     if taken.occupancy <= 0:
         found.append("not one block fits a multiprocessor")
+    return found
+
+
+def failures(build: Build, target: Target, taken: Resources, loop: Issue | None) -> list[str]:
+    """The gates that a build fails on a target."""
+    limits, found = build.limits, refusals(target, taken)
+    if taken.spills:
+        found.append(f"{taken.spills} spills; there must be none")
     if taken.load_bits < limits.load_bits:
         found.append(f"loads are {taken.load_bits} bits wide; {limits.load_bits} are asked for")
     if limits.tensor_core and not taken.matrix_ops:
@@ -83,3 +89,12 @@ def judge(operation: str, build: Build, target_name: str) -> Judged:
     failed = tuple(failures(build, target, taken, loop))
     ratio = build.limits.max_issue_ratio
     return Judged(operation, build.name, target_name, taken, loop, failed, binary.seconds, ratio)
+
+
+def judge_launch(launch: dict[str, Any], target: str) -> dict[str, Any]:
+    """Compile what a launch was noted as: it must compile and fit, whatever its shapes.
+
+    Spills are told and allowed: shapes of models are builds, which are held to all gates.
+    """
+    taken = read(compile_launch(launch, TARGETS[target]), TARGETS[target])
+    return {**asdict(taken), "refusals": refusals(TARGETS[target], taken)}

@@ -16,6 +16,7 @@ Must not know: which kernels there are. Invariant: findings are those of the las
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -71,6 +72,8 @@ class Checker:
     """What is known of one launch."""
 
     def __init__(self) -> None:
+        # Launches of each kernel since somebody cleared it.
+        self.launches: Counter[str] = Counter()
         self.arguments: list[_Argument] = []
         self.races: list[str] = []
         self._order: random.Random | None = None
@@ -218,6 +221,7 @@ def install() -> Checker:
         return cas(self, ptr, *rest)
 
     def checked_begin(self: Any, args_dev: Any, kwargs: Any) -> Any:
+        CHECKER.launches[self.fn.__name__] += 1
         host = begin(self, args_dev, kwargs)
         named = [*zip(self.arg_names, host[0], strict=False), *host[1].items()]
         CHECKER.begin([pair for name, value in named for pair in _tensors(name, value)])

@@ -1,4 +1,4 @@
-"""The engine end to end with quantised weights: packed and interpreted, beside dequantised.
+"""The engine end to end with quantised weights: as they are on Triton, beside dequantised on torch.
 
 Must not know: kernels. Runs only in a process whose Triton interprets.
 """
@@ -10,12 +10,12 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import torch
-from chiasm_worker.equality import Prepared, ask, num_mismatches
+from chiasm_worker.equality import ask, num_mismatches
 from chiasm_worker.kernels.quantised_linear.packed import Scheme
-from chiasm_worker.models.registry import load_model
 from chiasm_worker.models.tiny import TINY_MODELS, write_tiny_model
 from chiasm_worker.models.tiny.quantised import write_quantised
+
+from chiasm_proofs.interpreter.engine import TORCH, TRITON, loaded
 
 NUM_TOKENS = 3
 CHUNK = 48
@@ -33,17 +33,16 @@ def quantised_mismatches(name: str, seed: int, **scheme: Any) -> dict[str, Any]:
         own, quantised, plain = (Path(scratch) / each for each in ("own", "quantised", "plain"))
         write_tiny_model(tiny, own, seed=rng.getrandbits(31))
         write_quantised(own, Scheme(**scheme), quantised, plain)
-        dense = load_model(plain, torch.float32, torch.device("cpu"))
-        packed = load_model(quantised, torch.float32, torch.device("cpu"), packed=True)
+        dense, packed = loaded(plain, TORCH), loaded(quantised, TRITON)
         # Together and in chunks: few rows, and more than the kernel's tile of few.
         asked = [ask("Name two colours."), ask("Which one is red, and which one is on the left?")]
         answers = [
             prepared.generate(prepared.engine(max_num_batched_tokens=CHUNK), asked, NUM_TOKENS, 1)
-            for prepared in (Prepared(dense), Prepared(packed))
+            for prepared in (dense, packed)
         ]
     return {
         "num_tokens": sum(map(len, answers[0])),
         "num_mismatches": num_mismatches(*answers),
         "num_kinds": len({token for answer in answers[0] for token in answer}),
-        "bytes_of_plain": round(packed.num_bytes / dense.num_bytes, 3),
+        "bytes_of_plain": round(packed.model.num_bytes / dense.model.num_bytes, 3),
     }

@@ -14,6 +14,7 @@ import pytest
 import torch
 from chiasm_contract.errors import InvariantError
 from chiasm_worker.attention.base import AttentionLayer, CrossSource, SequenceChunk
+from chiasm_worker.attention.heads import Rotation
 from chiasm_worker.attention.reference import ReferenceAttention
 
 BLOCK, CROSS_BLOCK, KV_HEADS, HEAD_DIM = 4, 3, 2, 8
@@ -59,7 +60,7 @@ def dense(
 def packed(
     sequences: Sequence[Plain], group: int
 ) -> tuple[torch.Tensor, list[SequenceChunk], torch.Tensor, torch.Tensor]:
-    """An arena with the computed tokens in it, the chunks, and q and kv of the new tokens."""
+    """An arena with the computed tokens in it, the chunks, and q, K and V of the new tokens."""
     kv = torch.full((64, 1, 2, BLOCK, KV_HEADS, HEAD_DIM), float("nan"))
     free = torch.randperm(64).tolist()
     chunks, new_kv = [], []
@@ -85,7 +86,8 @@ def check(layer: AttentionLayer, sequences: Sequence[Plain], group: int) -> None
         ])  # fmt: skip
         want.append(dense(layer, q[row : row + seq.new], seq.k, seq.v, mask))
         row += seq.new
-    seen = ReferenceAttention(kv).begin(chunks).forward(layer, q, new_kv)
+    heads = torch.cat((q, new_kv.flatten(1, 2)), dim=1)
+    seen = ReferenceAttention(kv).begin(chunks).forward(layer, heads, Rotation.none(heads))
     torch.testing.assert_close(seen, torch.cat(want), atol=1e-5, rtol=1e-5)
 
 
@@ -173,8 +175,9 @@ def test_a_span_that_begins_or_ends_with_its_chunk_is_whole(span: Span):
 def test_new_vectors_land_in_their_slots():
     kv = torch.zeros(4, 2, 2, BLOCK, KV_HEADS, HEAD_DIM)
     step = ReferenceAttention(kv).begin([SequenceChunk(3, 2, [2, 1])])
-    new = torch.randn(2, 2, KV_HEADS, HEAD_DIM)
-    step.forward(AttentionLayer(1, 1.0), torch.randn(2, KV_HEADS, HEAD_DIM), new)
+    heads = torch.randn(2, 3 * KV_HEADS, HEAD_DIM)
+    step.forward(AttentionLayer(1, 1.0), heads, Rotation.none(heads))
+    new = heads[:, KV_HEADS:].unflatten(1, (2, KV_HEADS))
     assert torch.equal(kv[2, 1, :, 3], new[0])
     assert torch.equal(kv[1, 1, :, 0], new[1])
     assert kv.count_nonzero() == new.numel()

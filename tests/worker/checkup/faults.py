@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from chiasm_worker.attention.base import AttentionBackend, AttentionLayer, SequenceChunk
+from chiasm_worker.attention.heads import HeadNorm, Rotation, prepare
 from chiasm_worker.engine import runner
 from chiasm_worker.engine.engine import Engine
 
@@ -46,16 +47,29 @@ class Rounds(Backend):
     """K and V lose their last bits on their way into the cache; shapes stay as they are."""
 
     class _Step:
-        def __init__(self, step: Any) -> None:
+        def __init__(self, step: Any, num_kv_heads: int) -> None:
             self._step = step
+            self._num_kv_heads = num_kv_heads
             self.cross_rows = step.cross_rows
 
-        def forward(self, layer: AttentionLayer, q: torch.Tensor, kv: torch.Tensor) -> torch.Tensor:
-            out: torch.Tensor = self._step.forward(layer, q, (kv * 16).round() / 16)
+        def forward(
+            self,
+            layer: AttentionLayer,
+            heads: torch.Tensor,
+            rotation: Rotation,
+            norm: HeadNorm | None = None,
+        ) -> torch.Tensor:
+            q, kv = prepare(heads, self._num_kv_heads, rotation, norm)
+            heads = torch.cat((q, ((kv * 16).round() / 16).flatten(1, 2)), dim=1)
+            out: torch.Tensor = self._step.forward(layer, heads, Rotation.none(heads))
             return out
 
+    def __init__(self, backend: AttentionBackend, num_kv_heads: int) -> None:
+        super().__init__(backend)
+        self._num_kv_heads = num_kv_heads
+
     def begin(self, chunks: Sequence[SequenceChunk]) -> Any:
-        return self._Step(super().begin(chunks))
+        return self._Step(super().begin(chunks), self._num_kv_heads)
 
 
 def wrong_lengths(engine: Engine, patch: pytest.MonkeyPatch) -> None:
@@ -74,7 +88,8 @@ def surplus_block(engine: Engine, patch: pytest.MonkeyPatch) -> None:
 
 
 def rounded_cache(engine: Engine, patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(engine.runner, "attention", Rounds(engine.runner.attention))
+    rounds = Rounds(engine.runner.attention, engine.spec.num_kv_heads)
+    patch.setattr(engine.runner, "attention", rounds)
 
 
 def wrong_positions(engine: Engine, patch: pytest.MonkeyPatch) -> None:

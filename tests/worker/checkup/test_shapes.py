@@ -50,7 +50,7 @@ def test_what_is_given_as_planned_has_no_fault(
     planned, handed = step
     total = sum(each.num_tokens for each in planned)
     assert list(step_faults(planned, handed, total, media, media)) == []
-    assert list(layer_faults([LayerRows(total, total, total)] * 3, total)) == []
+    assert list(layer_faults([LayerRows(total, total)] * 3, total)) == []
 
 
 CHANGES: dict[str, Any] = {
@@ -84,7 +84,7 @@ def test_padding_and_lost_media_rows_are_faults() -> None:
     assert "3 are padding" in next(step_faults(planned, handed, 8, [], []))
     assert "encoder's output" in next(step_faults(planned, handed, 5, [1], [1, 2]))
     assert "2 chunks" in next(step_faults(planned, handed * 2, 10, [], []))
-    assert "made 6 rows" in next(layer_faults([LayerRows(5, 5, 6)], 5))
+    assert "made 6 rows" in next(layer_faults([LayerRows(5, 6)], 5))
 
 
 def test_two_sequences_must_not_write_to_one_block() -> None:

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 import torch
 from chiasm_contract.config import EngineLimits
+from chiasm_worker.attention.choose import Choice
 from chiasm_worker.checkup.stored import Pace, compare_stored
-from chiasm_worker.engine.engine import attention_choice, cache_spec
+from chiasm_worker.engine.engine import cache_spec
 from chiasm_worker.equality import Prepared, ask
 from chiasm_worker.identity import build_identity
 from chiasm_worker.kernels.quantised_linear.packed import Scheme, dequantise, repack
-from chiasm_worker.layers import linear
-from chiasm_worker.layers.linear import Linear, QuantisedLinear, fuse, stays_quantised
+from chiasm_worker.layers.linear import Linear, QuantisedLinear, fuse
 from chiasm_worker.models.base import LoadedModel
 from chiasm_worker.models.quantised import quantisation_of
 from chiasm_worker.models.registry import load_model
@@ -72,7 +72,7 @@ def test_identity_and_files(twins: Callable[[str, Scheme], tuple[Path, Path]]) -
     folders = twins("qwen3-grouped", INT4)
     quantised, plain = (load_model(folder, torch.bfloat16, CPU) for folder in folders)
     identities = [
-        build_identity(each, cache_spec(each, EngineLimits()), attention_choice(each).numerics)
+        build_identity(each, cache_spec(each, EngineLimits()), each.choice.numerics)
         for each in (quantised, plain)
     ]
     ours, others = (identity.compute for identity in identities)
@@ -93,22 +93,19 @@ def test_what_is_computed_is_said(
     quantised, _ = twins("qwen3-grouped", INT4)
     with caplog.at_level(logging.INFO):
         load_model(quantised, torch.bfloat16, CPU)
-    assert "group 32 asymmetric dequantised: Triton has no code for CPUs" in caplog.text
+    assert "pack-quantized int4 group 32 asymmetric dequantised" in caplog.text
 
 
-def test_where_weights_stay_quantised(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpu = torch.device("cuda")
-    monkeypatch.setattr(linear, "architecture", lambda _: "sm_90")
-    assert stays_quantised(gpu, torch.bfloat16) == (True, "the kernel is proved for sm_90")
-    assert stays_quantised(gpu, torch.float32)[1].startswith("the kernel computes in bf16 and fp16")
-
-    def unknown(_: torch.device) -> str:
-        raise ValueError("an old GPU")
-
-    monkeypatch.setattr(linear, "architecture", unknown)
-    assert stays_quantised(gpu, torch.float16) == (False, "an old GPU")
-    monkeypatch.setattr(linear, "find_spec", lambda _: None)
-    assert stays_quantised(gpu, torch.float16) == (False, "Triton is not installed")
+def test_kernels_of_ours_compute_with_weights_as_they_are(
+    twins: Callable[[str, Scheme], tuple[Path, Path]],
+) -> None:
+    quantised, plain = twins("qwen3-grouped", INT4)
+    ours = load_model(quantised, torch.bfloat16, CPU, Choice("triton", "it is asked for"))
+    assert ours.weight_quantization == "pack-quantized int4 group 32 asymmetric packed"
+    theirs = load_model(quantised, torch.bfloat16, CPU)
+    assert ours.digests == theirs.digests
+    # Inputs are filled up to 128, of which these have 64.
+    assert ours.num_bytes < 0.9 * load_model(plain, torch.bfloat16, CPU).num_bytes
 
 
 def test_several_files(twins: Callable[[str, Scheme], tuple[Path, Path]]) -> None:

@@ -2,8 +2,9 @@
 
 A step is a packed batch without padding: the new tokens of all its requests back to back
 (``num_tokens`` rows). Row r of a request attends to the request's tokens at positions up to its
-own, whose K and V lie in the blocks of its table; the new ones are written there first. Two things
-may be added to that, both as plain numbers:
+own, whose K and V lie in the blocks of its table; the new ones are written there first. What is
+given is heads as they were projected: normalising and rotating q and k belongs to the step, because
+one kernel does it with the write (heads.py). Two things may be added, both as plain numbers:
 
     bidirectional spans   tokens of one span see one another, also those behind them
     cross-attention       some layers attend not to the text but to K and V of media items, which
@@ -22,6 +23,8 @@ from typing import Protocol
 
 import torch
 from chiasm_contract.errors import InvariantError
+
+from chiasm_worker.attention.heads import HeadNorm, Rotation
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +74,7 @@ class SequenceChunk:
 
 @dataclass(frozen=True, slots=True)
 class AttentionLayer:
-    """What one layer needs to know beyond q, k and v."""
+    """What one layer needs to know beyond its heads."""
 
     # Which layer of the blocks: self- and cross-attention layers are counted apart.
     index: int
@@ -105,13 +108,19 @@ class AttentionStep(Protocol):
         """The rows that `cross` is for; None when no request of the batch reads media items."""
         ...
 
-    def forward(self, layer: AttentionLayer, q: torch.Tensor, kv: torch.Tensor) -> torch.Tensor:
-        """Write the new K and V, then attend.
+    def forward(
+        self,
+        layer: AttentionLayer,
+        heads: torch.Tensor,
+        rotation: Rotation,
+        norm: HeadNorm | None = None,
+    ) -> torch.Tensor:
+        """Normalise and rotate q and k, write the new K and V, then attend.
 
         Args:
             layer: which layer's K and V to write and read.
-            q: [num_tokens, num_heads, head_dim].
-            kv: [num_tokens, 2, num_kv_heads, head_dim], K before V.
+            heads: [num_tokens, num_heads + 2 * num_kv_heads, head_dim]: q, then K, then V.
+            norm: of each head of q and k, before the rotation; None: there is none.
 
         Returns: [num_tokens, num_heads * head_dim].
         """

@@ -1,4 +1,7 @@
-"""Which attention computes, decided once when a worker starts, with the reason.
+"""Who computes attention and the decoder's operations, decided once a model, with the reason.
+
+One choice for all of it: what is made of it (`make` here, layers/operations.py) never chooses by
+itself. Operations that the kernels do not take in a model's shapes are torch's, said beside it.
 
 Must not know: models, the scheduler. Never changes while a worker runs: which one it is names the
 rounding class of everything in its cache.
@@ -23,10 +26,18 @@ MAX_HEAD_DIM = 256
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """An implementation, and why it is this one."""
+    """An implementation, and why it is this one.
+
+    Attributes:
+        exceptions: what torch computes all the same, with the reason, a sentence each.
+    """
 
     name: Literal["torch", "triton"]
     reason: str
+    exceptions: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return "; ".join((f"{self.name}: {self.reason}", *self.exceptions))
 
     @property
     def numerics(self) -> str:

@@ -18,6 +18,7 @@ import torch
 from chiasm_contract.errors import InvariantError
 
 from chiasm_worker.attention.base import AttentionLayer, CrossRows, SequenceChunk
+from chiasm_worker.attention.heads import HeadNorm, Rotation, prepare
 from chiasm_worker.attention.reference_cross import CrossStep
 from chiasm_worker.attention.scores import attend, fold_and_attend
 
@@ -86,9 +87,16 @@ class ReferenceStep:
             raise InvariantError("No request of this step reads media items; bug.")
         return self._cross.attend(layer, q)
 
-    def forward(self, layer: AttentionLayer, q: torch.Tensor, kv: torch.Tensor) -> torch.Tensor:
-        """Write the new K and V, then attend; see AttentionStep."""
+    def forward(
+        self,
+        layer: AttentionLayer,
+        heads: torch.Tensor,
+        rotation: Rotation,
+        norm: HeadNorm | None = None,
+    ) -> torch.Tensor:
+        """Normalise, rotate, write the new K and V, then attend; see AttentionStep."""
         arena = self._layers[layer.index]
+        q, kv = prepare(heads, arena.shape[3], rotation, norm)
         # [num_blocks, 2, block_size, ...] -> [num_blocks, block_size, 2, ...]: one write for both
         arena.transpose(1, 2).index_put_(self._write_index, kv)
         if self._decode is None and len(self._prefills) == 1:

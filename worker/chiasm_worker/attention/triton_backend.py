@@ -1,8 +1,9 @@
 """Attention on Triton kernels: the backend of GPUs, and of the interpreter in tests.
 
-New K and V are written first, quantised where the cache is. Requests that add one token go to the
-decode kernel, all others to the prefill kernel, each on its own shape, never on the batch's: what
-is computed for a request has the same bits whoever computes beside it.
+One launch normalises and rotates q and k and writes the new K and V, quantised where the cache is.
+Then requests that add one token go to the decode kernel, all others to the prefill kernel, each on
+its own shape, never on the batch's: what is computed for a request has the same bits whoever
+computes beside it.
 
 Must not know: models, the scheduler. Importing it imports Triton; see choose.py.
 """
@@ -18,12 +19,13 @@ import torch
 from chiasm_contract.errors import InvariantError
 
 from chiasm_worker.attention.base import AttentionLayer, CrossRows, SequenceChunk
+from chiasm_worker.attention.heads import HeadNorm, Rotation
 from chiasm_worker.attention.triton_cross import TritonCrossStep
 from chiasm_worker.kernels.paged_decode.triton import paged_decode
 from chiasm_worker.kernels.paged_prefill.plan import NewTokens, Rule, plan
 from chiasm_worker.kernels.paged_prefill.shape import tile_shape
 from chiasm_worker.kernels.paged_prefill.triton import paged_prefill
-from chiasm_worker.kernels.rope_write.triton import kv_write
+from chiasm_worker.kernels.rope_write.triton import rope_write
 
 Integers = np.ndarray[Any, np.dtype[Any]]
 
@@ -101,11 +103,21 @@ class TritonStep:
             raise InvariantError("No request of this step reads media items; bug.")
         return self._cross.attend(layer, q)
 
-    def forward(self, layer: AttentionLayer, q: torch.Tensor, kv: torch.Tensor) -> torch.Tensor:
-        """Write the new K and V, then attend; see AttentionStep."""
+    def forward(
+        self,
+        layer: AttentionLayer,
+        heads: torch.Tensor,
+        rotation: Rotation,
+        norm: HeadNorm | None = None,
+    ) -> torch.Tensor:
+        """Normalise, rotate, write the new K and V, then attend; see AttentionStep."""
         arena = self._kv[:, layer.index]
         scales = None if self._scales is None else self._scales[:, layer.index]
-        kv_write(kv, self._slots, arena, scales)
+        weights: dict[str, Any] = {}
+        if norm is not None:
+            weights = {"norms": (norm.q, norm.k), "eps": norm.eps, "offset": norm.offset}
+        cos, sin = rotation.cos[:, 0], rotation.sin[:, 0]
+        q, *_ = rope_write(heads, cos, sin, self._slots, arena, scales, **weights)
         if self._all_decode:
             return self._decode(layer, q, arena, scales).flatten(1)
         out = self._prefill(layer, q, arena, scales)

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from chiasm_worker.attention.base import AttentionLayer, CrossRows
+from chiasm_worker.attention.heads import HeadNorm, Rotation, prepare
 from chiasm_worker.checkup.drift import Logits
 from chiasm_worker.checkup.shapes import planned_positions
 from chiasm_worker.engine.encoding import EncoderInputs
@@ -110,8 +111,15 @@ class PlainStep:
             rows = torch.arange(length * copies, device=device)
             self.cross_rows = CrossRows(rows, sees.repeat(copies)[:, None])
 
-    def forward(self, layer: AttentionLayer, q: torch.Tensor, kv: torch.Tensor) -> torch.Tensor:
+    def forward(
+        self,
+        layer: AttentionLayer,
+        heads: torch.Tensor,
+        rotation: Rotation,
+        norm: HeadNorm | None = None,
+    ) -> torch.Tensor:
         """See AttentionStep."""
+        q, kv = prepare(heads, self._spec.num_kv_heads, rotation, norm)
         mask = self._visible(layer)
         parts = zip(q.split(self._length), kv.split(self._length), strict=True)
         return torch.cat([self._attend(layer, q, kv[:, 0], kv[:, 1], mask) for q, kv in parts])

@@ -59,9 +59,8 @@ class Given:
 class LayerRows:
     """Rows that one layer's attention took and made."""
 
-    q: int
-    kv: int
-    out: int
+    given: int
+    made: int
 
 
 def chunk_faults(planned: Planned, given: Given) -> Iterator[str]:
@@ -130,10 +129,10 @@ def step_faults(
 def layer_faults(rows: Sequence[LayerRows], num_tokens: int) -> Iterator[str]:
     """In what the layers of a step took other rows than there are tokens: the first such layer."""
     for layer in rows:
-        if (layer.q, layer.kv, layer.out) != (num_tokens,) * 3:
+        if (layer.given, layer.made) != (num_tokens, num_tokens):
             yield (
-                f"a layer's attention took {layer.q} queries and {layer.kv} keys and made "
-                f"{layer.out} rows for {num_tokens} tokens"
+                f"a layer's attention took the heads of {layer.given} tokens and made {layer.made} "
+                f"rows for {num_tokens} tokens"
             )
             return
 

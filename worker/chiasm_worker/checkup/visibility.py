@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import torch
 
 from chiasm_worker.attention.base import AttentionBackend, AttentionLayer, SequenceChunk
+from chiasm_worker.attention.heads import Rotation
 from chiasm_worker.kvcache.block_pool import BlockPool
 from chiasm_worker.models.decoder_spec import DecoderSpec
 from chiasm_worker.models.mask import MaskRule
@@ -134,7 +135,8 @@ def _layer_faults(
         ]
         v = torch.cat(parts).to(like.device, like.dtype)
         q = v.new_zeros(v.shape[0], spec.num_heads, spec.head_dim)
-        out = backend.begin(chunks).forward(layer, q, torch.stack((v, v), dim=1))
+        heads = torch.cat((q, v, v), dim=1)
+        out = backend.begin(chunks).forward(layer, heads, Rotation.none(heads))
         yield from _compared(layer, spec, chunks, kept, out.to("cpu", torch.float64))
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from chiasm_worker.attention.base import AttentionLayer, AttentionStep, CrossRows, SequenceChunk
+from chiasm_worker.attention.heads import HeadNorm, Rotation
 from chiasm_worker.checkup.drift import STEPS, Logits
 from chiasm_worker.checkup.shapes import (
     Given,
@@ -187,10 +188,16 @@ class _WatchedStep:
         """See AttentionStep."""
         return self._attention.cross_rows
 
-    def forward(self, layer: AttentionLayer, q: torch.Tensor, kv: torch.Tensor) -> torch.Tensor:
+    def forward(
+        self,
+        layer: AttentionLayer,
+        heads: torch.Tensor,
+        rotation: Rotation,
+        norm: HeadNorm | None = None,
+    ) -> torch.Tensor:
         """See AttentionStep."""
-        out = self._attention.forward(layer, q, kv)
-        self.rows.append(LayerRows(q.shape[0], kv.shape[0], out.shape[0]))
+        out = self._attention.forward(layer, heads, rotation, norm)
+        self.rows.append(LayerRows(heads.shape[0], out.shape[0]))
         return out
 
     def cross(self, layer: AttentionLayer, q: torch.Tensor) -> torch.Tensor:

@@ -18,7 +18,7 @@ from chiasm_contract.errors import InvariantError
 from chiasm_contract.fingerprint import SHARED_SCOPE_FP
 from chiasm_contract.timeline import ENGINE, Event
 
-from chiasm_worker.attention.choose import Choice, choose, make
+from chiasm_worker.attention.choose import make
 from chiasm_worker.engine.arena import Arena
 from chiasm_worker.engine.choices import HeldChoices
 from chiasm_worker.engine.encoding import EncoderInputs, EncodingError
@@ -79,7 +79,7 @@ class Engine:
             self.spec.cross_vectors(num_cross) if num_cross else 0,
         )
         self.arena = Arena(self.spec, self.pool.num_blocks, model.dtype, model.device, num_cross)
-        attention = make(attention_choice(model), self.arena.kv, self.arena.cross)
+        attention = make(model.choice, self.arena.kv, self.arena.cross)
         self.runner = Runner(model, self.arena, attention, self.pool.costs)
         self.scheduler = Scheduler(
             SchedulerLimits(
@@ -374,13 +374,6 @@ class Engine:
         self._end(request, FinishReason.ABORT)
         self.totals.failed += 1
         return Progress(request.request_id, None, "", failed=True)
-
-
-def attention_choice(model: LoadedModel) -> Choice:
-    """Which attention computes a model, and why."""
-    spec = model.decoder.spec
-    group = spec.num_heads // spec.num_kv_heads
-    return choose(model.device, model.dtype, spec.head_dim, group)
 
 
 def cache_spec(model: LoadedModel, limits: EngineLimits) -> KVCacheSpec:

@@ -46,6 +46,7 @@ def check_exchangeable(
         {
             "type of numbers": model.dtype,
             "device": model.device,
+            "implementation": model.choice.name,
             "width of an encoder output": model.media_width,
             "number of cross-attention layers": len(model.decoder.spec.cross_layers),
             "shape of a block": shape,

@@ -45,6 +45,7 @@ def attend_tile(
     """Add keys start..start+TILE-1 to the running softmax.
 
     TAIL: some of them may not exist. MASKED: a row sees only keys row_low..row_high.
+    BLOCK_SIZE: 0 where keys lie back to back and no table says where.
     state: (largest score, sum of shares, sums of V, largest scale of V) of each row.
     """
     highest, total, sums, reach = state
@@ -53,7 +54,10 @@ def attend_tile(
     key = tl.arange(0, TILE)
     dim = tl.arange(0, DIM)
     exists = start + key < length
-    if BLOCK_SIZE % TILE == 0:
+    if BLOCK_SIZE == 0:
+        block = tl.zeros([], tl.int64)
+        slot = start + key
+    elif BLOCK_SIZE % TILE == 0:
         # The whole tile lies in one block.
         block = tl.load(table + start // BLOCK_SIZE).to(tl.int64)
         slot = start % BLOCK_SIZE + key
@@ -154,3 +158,25 @@ def result_of(state, FORM: tl.constexpr, NATIVE: tl.constexpr):
     if FORM != FLOAT:
         result *= reach * unit(FORM, NATIVE)
     return result, tl.where(sees, highest + tl.log2(safe), LOWEST)
+
+
+@triton.jit
+def merge_parts(parts, part_lse, first, count, HEAD_DIM: tl.constexpr, DIM: tl.constexpr):
+    """One row's results of its chunks first..first+count-1, weighed: [DIM]; 0 without a chunk.
+
+    parts: [.., HEAD_DIM] fp32; part_lse: [..], log2 of each chunk's exponentials' sum. One after
+    the other, so that the order does not depend on how many chunks other rows have.
+    """
+    dim = tl.arange(0, DIM)
+    highest = LOWEST
+    weight = 0.0
+    sums = tl.zeros([DIM], tl.float32)
+    for part in tl.range(0, count):
+        lse = tl.load(part_lse + first + part)
+        now = tl.maximum(highest, lse)
+        fade, share = tl.exp2(highest - now), tl.exp2(lse - now)
+        at = parts + (first + part) * HEAD_DIM + dim
+        sums = sums * fade + tl.load(at, mask=dim < HEAD_DIM, other=0.0) * share
+        weight = weight * fade + share
+        highest = now
+    return sums / tl.where(weight > 0.0, weight, 1.0)

@@ -85,6 +85,7 @@ class Case:
         of_alone: finds the like in the outputs of the row alone, where those hold more than it.
         writes_partly: outputs hold what the call did not write, poison included.
         quick: belongs to `make test`, the others only to the whole run.
+        interpreter_only: no GPU is launched so, for it has no matrix instructions of that type.
     """
 
     name: str
@@ -96,6 +97,7 @@ class Case:
     of_alone: Callable[[Inputs, Outputs], Outputs] | None = None
     writes_partly: bool = False
     quick: bool = False
+    interpreter_only: bool = False
 
 
 @dataclass(frozen=True)

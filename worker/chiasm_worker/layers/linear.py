@@ -8,12 +8,10 @@ decoding together need, and the same for one row and for 180.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from importlib.util import find_spec
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own convention
 
-from chiasm_worker.kernels.launch import architecture
 from chiasm_worker.kernels.quantised_linear.packed import PackedWeight, concatenate, dequantise
 
 Projection = Callable[[torch.Tensor], torch.Tensor]
@@ -58,20 +56,6 @@ class PackedLinear:
             x, self._weight, self._bias, "none", [], ""
         )
         return product
-
-
-def stays_quantised(device: torch.device, dtype: torch.dtype) -> tuple[bool, str]:
-    """Whether products of quantised weights are computed with those as they are, and why."""
-    if device.type == "cpu":
-        return False, "Triton has no code for CPUs"
-    if dtype not in (torch.bfloat16, torch.float16):
-        return False, f"the kernel computes in bf16 and fp16, the model in {dtype}"
-    if find_spec("triton") is None:
-        return False, "Triton is not installed"
-    try:
-        return True, f"the kernel is proved for {architecture(device)}"
-    except ValueError as error:
-        return False, str(error)
 
 
 class QuantisedLinear:

@@ -10,6 +10,8 @@ import torch.nn.functional as F  # noqa: N812 - torch's own convention
 from chiasm_worker.layers.linear import Projection
 
 Activation = Callable[[torch.Tensor], torch.Tensor]
+Gated = Callable[[torch.Tensor], torch.Tensor]
+"""act(gate) * up [num_tokens, size] of [num_tokens, 2 * size], the gate's half first."""
 
 ACTIVATIONS: dict[str, Activation] = {
     "silu": F.silu,
@@ -30,6 +32,20 @@ def activation(name: str) -> Activation:
     return ACTIVATIONS[name]
 
 
+def gated(name: str) -> Gated:
+    """The product with the activation of that name, in torch.
+
+    Raises: ValueError naming the known ones.
+    """
+    act = activation(name)
+
+    def product(gate_up: torch.Tensor) -> torch.Tensor:
+        gate, up = gate_up.chunk(2, dim=-1)
+        return act(gate) * up
+
+    return product
+
+
 class GatedMLP:
     """One layer's feed-forward block.
 
@@ -38,12 +54,11 @@ class GatedMLP:
         down: projection back to [hidden_size].
     """
 
-    def __init__(self, gate_up: Projection, down: Projection, act: Activation) -> None:
+    def __init__(self, gate_up: Projection, down: Projection, gated: Gated) -> None:
         self._gate_up = gate_up
         self._down = down
-        self._act = act
+        self._gated = gated
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Apply to x [num_tokens, hidden_size]."""
-        gate, up = self._gate_up(x).chunk(2, dim=-1)
-        return self._down(self._act(gate) * up)
+        return self._down(self._gated(self._gate_up(x)))

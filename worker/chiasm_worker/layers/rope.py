@@ -3,15 +3,16 @@
 Each of the head_dim/2 frequencies follows one axis of the position ids; the three schemes differ
 only in which frequency follows which axis. Frequencies come from transformers' own initialisers.
 
-Must not know: attention, caches, prompts.
+Must not know: how attention computes, caches, prompts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
+
+from chiasm_worker.attention.heads import Rotation
 
 
 def plain_axes(num_frequencies: int) -> list[int]:
@@ -31,23 +32,6 @@ def interleaved_axes(num_frequencies: int, sections: Sequence[int]) -> list[int]
         for i in range(axis, min(sections[axis] * 3, num_frequencies), 3):
             axes[i] = axis
     return axes
-
-
-@dataclass(frozen=True, slots=True)
-class Rotation:
-    """Cosines and signed sines of one step, [num_tokens, 1, head_dim] each."""
-
-    cos: torch.Tensor
-    sin: torch.Tensor
-
-    def apply(self, x: torch.Tensor) -> torch.Tensor:
-        """Rotate x [num_tokens, num_heads, head_dim].
-
-        The sine of the first half is negative, so that rolling by half a head stands for
-        transformers' `rotate_half`.
-        """
-        half = x.shape[-1] // 2
-        return torch.addcmul(x * self.cos, x.roll(half, -1), self.sin)
 
 
 class RotaryEmbedding:

@@ -16,6 +16,8 @@ import torch
 from chiasm_contract.config import MediaKind
 from PIL import Image
 
+from chiasm_worker.attention.choose import Choice
+from chiasm_worker.layers.operations import Operations
 from chiasm_worker.models.decoder import Decoder
 from chiasm_worker.models.digest import WeightDigests, WeightGroups
 
@@ -126,12 +128,15 @@ class Family(Protocol):
         """The chat template for checkpoints that bring none; empty: those are refused."""
         ...
 
-    def split(self, model: Any, config: Any) -> tuple[Decoder, MediaEncoder, int]:
+    def split(
+        self, model: Any, config: Any, operations: Operations
+    ) -> tuple[Decoder, MediaEncoder, int]:
         """Our decoder, transformers' encoder and the number of DeepStack levels.
 
         Args:
             model: the transformers model, whose language side is given up by this call.
             config: its configuration.
+            operations: who computes our decoder's norms and activations.
         """
         ...
 
@@ -237,8 +242,10 @@ class LoadedModel:
     device: torch.device
     digests: WeightDigests
     num_bytes: int
+    # Who computes the decoder and its attention.
+    choice: Choice
     # How the language model's weights are quantised and computed with, for the identity.
-    weight_quantization: str = "unquantized"
+    weight_quantization: str
 
     @property
     def media_width(self) -> int:

@@ -15,7 +15,7 @@ import torch
 import transformers
 from transformers import AutoModelForMultimodalLM, GenerationConfig
 
-from chiasm_worker.layers.linear import stays_quantised
+from chiasm_worker.attention.choose import Choice
 from chiasm_worker.models.base import Family
 from chiasm_worker.models.quantised import QuantisedCheckpoint
 
@@ -53,20 +53,13 @@ def transformers_model(
     return model.eval().requires_grad_(False)
 
 
-def how_computed(
-    checkpoint: QuantisedCheckpoint | None,
-    dtype: torch.dtype,
-    device: torch.device,
-    packed: bool | None,
-) -> tuple[bool, str]:
+def how_computed(checkpoint: QuantisedCheckpoint | None, choice: Choice) -> tuple[bool, str]:
     """Whether weights stay quantised, and the identity's word for how they are computed with."""
     if checkpoint is None:
         return False, "unquantized"
-    stays, reason = stays_quantised(device, dtype)
-    if packed is not None:
-        stays, reason = packed, "as was asked"
+    stays = choice.name == "triton"
     word = f"{checkpoint.quantisation.name} {'packed' if stays else 'dequantised'}"
-    logger.info("weights are computed as %s: %s", word, reason)
+    logger.info("weights are computed as %s", word)
     return stays, word
 
 

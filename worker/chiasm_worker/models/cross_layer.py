@@ -11,9 +11,13 @@ from __future__ import annotations
 import torch
 
 from chiasm_worker.attention.base import AttentionStep
-from chiasm_worker.layers.norm import RMSNorm
-from chiasm_worker.layers.rope import Rotation
+from chiasm_worker.attention.heads import Rotation
 from chiasm_worker.models.decoder_spec import DecoderSpec, Weights
+
+
+def added(hidden: torch.Tensor, fed: torch.Tensor | None) -> torch.Tensor:
+    """`hidden` with what a layer left to be added."""
+    return hidden if fed is None else hidden + fed
 
 
 class CrossLayer:
@@ -28,9 +32,7 @@ class CrossLayer:
         self._q, self._k, self._v, self._o = (
             weights.linear(attn + f"{n}_proj").packed() for n in "qkvo"
         )
-        self._q_norm, self._k_norm = (
-            RMSNorm(weights.take(attn + f"{n}_norm.weight"), spec.norm_eps) for n in "qk"
-        )
+        self._q_norm, self._k_norm = (weights.norm(spec, attn + f"{n}_norm") for n in "qk")
         self._mlp = weights.mlp(spec, prefix)
         self._attention_gate = weights.take(prefix + "cross_attn_attn_gate").tanh()
         self._mlp_gate = weights.take(prefix + "cross_attn_mlp_gate").tanh()
@@ -43,14 +45,23 @@ class CrossLayer:
         return torch.stack((k, self._v(states).view(num_vectors, -1, self._head_dim)), dim=1)
 
     def __call__(
-        self, hidden: torch.Tensor, rotation: Rotation, attention: AttentionStep
-    ) -> torch.Tensor:
-        """Apply to hidden [num_tokens, hidden_size]; positions do not matter here."""
+        self,
+        hidden: torch.Tensor,
+        fed: torch.Tensor | None,
+        rotation: Rotation,
+        attention: AttentionStep,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Apply to hidden [num_tokens, hidden_size]; positions do not matter here.
+
+        Args, Returns: as in DecoderLayer.
+        """
         rows = attention.cross_rows
         if rows is None:
-            return hidden
+            return hidden, fed
+        hidden = added(hidden, fed)
         part = hidden[rows.index]
         q = self._q_norm(self._q(self._input_norm(part)).view(part.shape[0], -1, self._head_dim))
-        part = part + self._attention_gate * self._o(attention.cross(self._layer, q))
-        part = part + self._mlp_gate * (self._mlp(self._mlp_norm(part)) * rows.sees)
-        return hidden.index_copy(0, rows.index, part)
+        attended = self._attention_gate * self._o(attention.cross(self._layer, q))
+        normed, part = self._mlp_norm.add(attended, part)
+        part = part + self._mlp_gate * (self._mlp(normed) * rows.sees)
+        return hidden.index_copy(0, rows.index, part), None

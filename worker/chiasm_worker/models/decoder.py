@@ -18,10 +18,11 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own convention
 
 from chiasm_worker.attention.base import AttentionStep
+from chiasm_worker.attention.heads import Rotation
 from chiasm_worker.layers.linear import Linear, fuse
 from chiasm_worker.layers.norm import Norm
-from chiasm_worker.layers.rope import RotaryEmbedding, Rotation
-from chiasm_worker.models.cross_layer import CrossLayer
+from chiasm_worker.layers.rope import RotaryEmbedding
+from chiasm_worker.models.cross_layer import CrossLayer, added
 from chiasm_worker.models.decoder_spec import DecoderSpec, Weights
 
 # Raise it with every change after which the same model computes other numbers, in this module or
@@ -47,12 +48,15 @@ class MediaRows:
 
 
 class DecoderLayer:
-    """One block: attention, then feed-forward, each behind a norm and added to its input."""
+    """One block: attention, then feed-forward, each behind a norm and added to its input.
+
+    What feed-forward makes is left to the next norm to add: the two are one launch on a GPU.
+    """
 
     def __init__(self, spec: DecoderSpec, index: int, weights: Weights) -> None:
         prefix = f"layers.{index}."
         attn = prefix + "self_attn."
-        self._spec = spec
+        self._head_dim = spec.head_dim
         self._input_norm = weights.norm(spec, prefix + "input_layernorm")
         self._after_attention: Norm | None = None
         self._after_mlp: Norm | None = None
@@ -64,38 +68,34 @@ class DecoderLayer:
             self._mlp_norm = weights.norm(spec, prefix + "post_attention_layernorm")
         self._qkv = fuse([weights.linear(attn + f"{name}_proj") for name in "qkv"]).packed()
         self._o = weights.linear(attn + "o_proj").packed()
-        self._qk_norm = self._fused_qk_norm(spec, attn, weights) if spec.qk_norm else None
+        self._qk_norm = weights.head_norm(spec, attn) if spec.qk_norm else None
         self._mlp = weights.mlp(spec, prefix)
         self._layer = spec.attention_layer(index)
 
-    @staticmethod
-    def _fused_qk_norm(spec: DecoderSpec, attn: str, weights: Weights) -> Norm:
-        # q and k are adjacent heads of one tensor: one norm with a weight row per head.
-        q = weights.take(attn + "q_norm.weight").expand(spec.num_heads, -1)
-        k = weights.take(attn + "k_norm.weight").expand(spec.num_kv_heads, -1)
-        return spec.norm(torch.cat((q, k)))
-
     def __call__(
-        self, hidden: torch.Tensor, rotation: Rotation, attention: AttentionStep
-    ) -> torch.Tensor:
-        """Apply to hidden [num_tokens, hidden_size]."""
-        spec = self._spec
-        heads = self._qkv(self._input_norm(hidden)).view(hidden.shape[0], -1, spec.head_dim)
-        num_qk = spec.num_heads + spec.num_kv_heads
-        qk, v = heads[:, :num_qk], heads[:, num_qk:]
-        if self._qk_norm is not None:
-            qk = self._qk_norm(qk)
-        qk = rotation.apply(qk)
-        q = qk[:, : spec.num_heads]
-        kv = torch.stack((qk[:, spec.num_heads :], v), dim=1)
-        attended = self._o(attention.forward(self._layer, q, kv))
+        self,
+        hidden: torch.Tensor,
+        fed: torch.Tensor | None,
+        rotation: Rotation,
+        attention: AttentionStep,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Apply to hidden [num_tokens, hidden_size].
+
+        Args:
+            fed: what is still to be added to `hidden`; None: nothing.
+
+        Returns: (hidden, fed) for the next layer.
+        """
+        normed, hidden = self._input_norm.add(fed, hidden)
+        heads = self._qkv(normed).view(hidden.shape[0], -1, self._head_dim)
+        attended = self._o(attention.forward(self._layer, heads, rotation, self._qk_norm))
         if self._after_attention is not None:
             attended = self._after_attention(attended)
-        hidden = hidden + attended
-        fed = self._mlp(self._mlp_norm(hidden))
+        normed, hidden = self._mlp_norm.add(attended, hidden)
+        fed = self._mlp(normed)
         if self._after_mlp is not None:
             fed = self._after_mlp(fed)
-        return hidden + fed
+        return hidden, fed
 
 
 class Decoder:
@@ -150,12 +150,14 @@ class Decoder:
             deepstack = media.deepstack
         rotation = self._rope.at(position_ids)
         local = rotation if self._local_rope is None else self._local_rope.at(position_ids)
+        fed: torch.Tensor | None = None
         for index, layer in enumerate(self._layers):
             is_local = self.spec.sliding_windows[index] > 0
-            hidden = layer(hidden, local if is_local else rotation, attention)
+            hidden, fed = layer(hidden, fed, local if is_local else rotation, attention)
             if media is not None and index < len(deepstack):
+                hidden, fed = added(hidden, fed), None
                 hidden.index_add_(0, media.rows, deepstack[index])
-        return hidden
+        return added(hidden, fed)
 
     def cross_kv(self, states: torch.Tensor) -> torch.Tensor:
         """K and V of a media item for the cross-attention layers.

@@ -13,8 +13,9 @@ import torch
 from chiasm_worker.attention.base import AttentionLayer
 from chiasm_worker.kernels.quantised_linear.packed import PackedWeight
 from chiasm_worker.layers.linear import Linear, QuantisedLinear, fuse
-from chiasm_worker.layers.mlp import GatedMLP, activation
-from chiasm_worker.layers.norm import Norm, OffsetRMSNorm, RMSNorm
+from chiasm_worker.layers.mlp import GatedMLP
+from chiasm_worker.layers.norm import HeadRMSNorm, Norm
+from chiasm_worker.layers.operations import Operations
 from chiasm_worker.models.mask import MaskRule
 
 
@@ -66,10 +67,6 @@ class DecoderSpec:
             soft_cap=self.attention_soft_cap,
         )
 
-    def norm(self, weight: torch.Tensor) -> Norm:
-        """The kind of norm that this decoder uses."""
-        return (OffsetRMSNorm if self.offset_norms else RMSNorm)(weight, self.norm_eps)
-
 
 class Weights:
     """A text model's tensors by name; each is taken once, so that fusing holds no second copy.
@@ -78,13 +75,18 @@ class Weights:
     `load_model` compares the two.
 
     Args:
+        operations: who computes with them.
         packed: weights of projections that stay quantised; their tensors hold nothing.
     """
 
     def __init__(
-        self, tensors: dict[str, torch.Tensor], packed: Mapping[str, PackedWeight] | None = None
+        self,
+        tensors: dict[str, torch.Tensor],
+        operations: Operations,
+        packed: Mapping[str, PackedWeight] | None = None,
     ) -> None:
         self._tensors = tensors
+        self._operations = operations
         self._packed = dict(packed or {})
 
     def take(self, name: str) -> torch.Tensor:
@@ -106,15 +108,22 @@ class Weights:
         return Linear(weight, bias) if packed is None else QuantisedLinear(packed, bias)
 
     def norm(self, spec: DecoderSpec, name: str) -> Norm:
-        """The norm of that name."""
-        return spec.norm(self.take(f"{name}.weight"))
+        """The norm of that name, of this decoder's kind."""
+        weight = self.take(f"{name}.weight")
+        return self._operations.norm(weight, spec.norm_eps, offset=spec.offset_norms)
+
+    def head_norm(self, spec: DecoderSpec, prefix: str) -> HeadRMSNorm:
+        """The norm of each head of q and k whose names begin with `prefix`."""
+        q, k = (self.take(f"{prefix}{name}_norm.weight") for name in "qk")
+        counts = (spec.num_heads, spec.num_kv_heads)
+        return HeadRMSNorm(q, k, *counts, spec.norm_eps, offset=spec.offset_norms)
 
     def mlp(self, spec: DecoderSpec, prefix: str) -> GatedMLP:
         """The gated feed-forward of the layer whose names begin with `prefix`."""
         return GatedMLP(
             fuse([self.linear(prefix + f"mlp.{name}_proj") for name in ("gate", "up")]).packed(),
             self.linear(prefix + "mlp.down_proj").packed(),
-            activation(spec.activation),
+            self._operations.gated(spec.activation),
         )
 
     def check_all_taken(self) -> None:

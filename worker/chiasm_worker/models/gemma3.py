@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from chiasm_worker.layers.operations import Operations
 from chiasm_worker.models.base import MediaEncoder, PositionScheme
 from chiasm_worker.models.decoder import Decoder
 from chiasm_worker.models.gemma_text import build_gemma
@@ -31,7 +32,9 @@ class Gemma3(Projected):
     name = "gemma3"
     architectures = ("Gemma3ForConditionalGeneration",)
 
-    def split(self, model: Any, config: Any) -> tuple[Decoder, MediaEncoder, int]:
+    def split(
+        self, model: Any, config: Any, operations: Operations
+    ) -> tuple[Decoder, MediaEncoder, int]:
         """Our decoder and transformers' encoder; see Family."""
         text = config.text_config
         for name in _NOT_COMPUTED:
@@ -40,7 +43,7 @@ class Gemma3(Projected):
                     f"text_config.{name} is {getattr(text, name)!r}, which this family does not "
                     "compute; set it to null or serve the model with another engine."
                 )
-        decoder = build_gemma(model, text, MaskRule.MEDIA)
+        decoder = build_gemma(model, text, MaskRule.MEDIA, operations)
         inner = model.model
         inner.language_model = torch.nn.Identity()
         return decoder, self.encoder(inner, model.dtype), 0

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from chiasm_worker.layers.operations import Operations
 from chiasm_worker.models.decoder import Decoder
 from chiasm_worker.models.decoder_spec import DecoderSpec
 from chiasm_worker.models.mask import MaskRule
@@ -16,17 +17,18 @@ from chiasm_worker.models.text import rotary, sizes, take_weights
 GEMMA_MODELS: dict[str, bool] = {"gemma": False, "gemma2": True, "gemma3_text": True}
 
 
-def build_gemma(model: Any, config: Any, mask: MaskRule) -> Decoder:
+def build_gemma(model: Any, config: Any, mask: MaskRule, operations: Operations) -> Decoder:
     """Our decoder with the weights of the text model inside transformers' `model`.
 
     Args:
         config: the text model's.
+        operations: who computes.
 
     Raises: ValueError naming the model type when it is no Gemma.
     """
     spec = gemma_spec(config, mask)
     dtype, device = model.dtype, model.device
-    weights = take_weights(model.model.language_model, model.lm_head.weight)
+    weights = take_weights(model.model.language_model, model.lm_head.weight, operations)
     if config.model_type != "gemma3_text":
         return Decoder(spec, rotary(config, dtype, device), weights)
     full, sliding = (

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from chiasm_worker.layers.operations import Operations
 from chiasm_worker.models.base import MediaEncoder, OneByOne
 from chiasm_worker.models.decoder import Decoder
 from chiasm_worker.models.mask import MaskRule
@@ -54,7 +55,9 @@ class Mllama(Projected):
     architectures = ("MllamaForConditionalGeneration",)
     tower = "vision_model"
 
-    def split(self, model: Any, config: Any) -> tuple[Decoder, MediaEncoder, int]:
+    def split(
+        self, model: Any, config: Any, operations: Operations
+    ) -> tuple[Decoder, MediaEncoder, int]:
         """Our decoder and transformers' encoder; see Family."""
         text, inner = config.text_config, model.model
         spec = replace(
@@ -62,7 +65,7 @@ class Mllama(Projected):
             mask=MaskRule.CROSS,
             cross_layers=tuple(text.cross_attention_layers),
         )
-        weights = take_weights(inner.language_model, model.lm_head.weight)
+        weights = take_weights(inner.language_model, model.lm_head.weight, operations)
         decoder = Decoder(spec, rotary(text, model.dtype, model.device), weights)
         inner.language_model = torch.nn.Identity()
         return decoder, MllamaEncoder(inner, decoder), 0

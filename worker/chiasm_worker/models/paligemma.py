@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from chiasm_worker.layers.operations import Operations
 from chiasm_worker.models.base import MediaEncoder, PlacedItem
 from chiasm_worker.models.decoder import Decoder
 from chiasm_worker.models.gemma_text import build_gemma
@@ -40,9 +41,11 @@ class PaliGemma(Projected):
     needs_media = True
     default_template = CHAT_TEMPLATE
 
-    def split(self, model: Any, config: Any) -> tuple[Decoder, MediaEncoder, int]:
+    def split(
+        self, model: Any, config: Any, operations: Operations
+    ) -> tuple[Decoder, MediaEncoder, int]:
         """Our decoder and transformers' encoder; see Family."""
-        decoder = build_gemma(model, config.text_config, MaskRule.PROMPT)
+        decoder = build_gemma(model, config.text_config, MaskRule.PROMPT, operations)
         inner = model.model
         inner.language_model = torch.nn.Identity()
         return decoder, self.encoder(inner, model.dtype), 0

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from chiasm_worker.layers.operations import Operations
 from chiasm_worker.models.base import (
     EncodedBatch,
     MediaEncoder,
@@ -92,12 +93,14 @@ class Projected(PicturesApart):
     # Outputs of the image processor that `get_image_features` takes.
     inputs: tuple[str, ...] = ("pixel_values",)
 
-    def split(self, model: Any, config: Any) -> tuple[Decoder, MediaEncoder, int]:
+    def split(
+        self, model: Any, config: Any, operations: Operations
+    ) -> tuple[Decoder, MediaEncoder, int]:
         """Our decoder and transformers' encoder; see Family."""
         text, inner = config.text_config, model.model
         rope = rotary(text, model.dtype, model.device)
         language_model = getattr(inner, self.text_model)
-        decoder = build_decoder(text, rope, language_model, model.lm_head.weight)
+        decoder = build_decoder(text, rope, language_model, model.lm_head.weight, operations)
         # get_image_features needs tower and projector only.
         setattr(inner, self.text_model, torch.nn.Identity())
         return decoder, self.encoder(inner, model.dtype), 0

@@ -20,6 +20,7 @@ import numpy.typing as npt
 import torch
 from chiasm_contract.config import MediaKind
 
+from chiasm_worker.layers.operations import Operations
 from chiasm_worker.layers.rope import interleaved_axes, sectioned_axes
 from chiasm_worker.models.base import (
     EncodedBatch,
@@ -72,7 +73,9 @@ class QwenVL(PicturesApart):
         default = _DEFAULT_SECTIONS[self._rope_layout]
         return tuple(config.text_config.rope_parameters.get("mrope_section", default))
 
-    def split(self, model: Any, config: Any) -> tuple[Decoder, MediaEncoder, int]:
+    def split(
+        self, model: Any, config: Any, operations: Operations
+    ) -> tuple[Decoder, MediaEncoder, int]:
         """Our decoder, transformers' tower and the number of DeepStack levels; see Family."""
         text = config.text_config
         sections = self._sections(config)
@@ -82,7 +85,8 @@ class QwenVL(PicturesApart):
             else sectioned_axes(sections)
         )
         rope = rotary(text, model.dtype, model.device, axes)
-        decoder = build_decoder(text, rope, model.model.language_model, model.lm_head.weight)
+        language_model, head = model.model.language_model, model.lm_head.weight
+        decoder = build_decoder(text, rope, language_model, head, operations)
         levels = len(getattr(config.vision_config, "deepstack_visual_indexes", ()))
         return decoder, QwenVisionEncoder(model.model.visual), levels
 

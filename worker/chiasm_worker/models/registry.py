@@ -6,12 +6,15 @@ decoder that is almost right gives answers that are almost right.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import AutoConfig, AutoProcessor, GenerationConfig
 
+from chiasm_worker.attention.choose import Choice, choose
+from chiasm_worker.layers.operations import operations_of
 from chiasm_worker.layers.patches import with_patch_projections
 from chiasm_worker.models.base import Family, LoadedModel
 from chiasm_worker.models.checkpoint import how_computed, place, transformers_model
@@ -28,6 +31,7 @@ from chiasm_worker.models.paligemma import PaliGemma
 from chiasm_worker.models.quantised import quantised_checkpoint
 from chiasm_worker.models.qwen2_audio import Qwen2Audio
 from chiasm_worker.models.qwen_vl import QwenVL
+from chiasm_worker.models.text import head_dim
 
 FAMILIES: tuple[Family, ...] = (
     QwenVL("qwen3-vl", "Qwen3VLForConditionalGeneration", "interleaved"),
@@ -63,12 +67,12 @@ def find_family(architecture: str) -> Family:
 
 
 def load_model(
-    path: Path, dtype: torch.dtype, device: torch.device, *, packed: bool | None = None
+    path: Path, dtype: torch.dtype, device: torch.device, choice: Choice | None = None
 ) -> LoadedModel:
     """Load a model folder.
 
     Args:
-        packed: whether quantised weights stay so; None: where the kernel for them computes.
+        choice: who computes; None: decided here, from the device and the shape of the heads.
 
     Raises: ValueError when the folder holds no model of a registered family, OSError when it
     cannot be read.
@@ -88,9 +92,12 @@ def load_model(
     # Digested before `split` fuses the projections and lets the originals go.
     groups = family.weight_groups(model)
     digests = digest_weights(checkpoint.own_groups(groups) if checkpoint else groups)
-    stays, weight_quantization = how_computed(checkpoint, dtype, device, packed)
+    choice = choice or choose(device, dtype, *_heads(config.text_config))
+    stays, weight_quantization = how_computed(checkpoint, choice)
     model, num_bytes = place(model, family, checkpoint if stays else None, device)
-    decoder, encoder, num_deepstack = family.split(with_patch_projections(model), config)
+    operations = operations_of(choice, dtype)
+    whole = with_patch_projections(model)
+    decoder, encoder, num_deepstack = family.split(whole, config, operations)
     return LoadedModel(
         family=family,
         architecture=architecture,
@@ -106,8 +113,14 @@ def load_model(
         device=device,
         digests=digests,
         num_bytes=num_bytes,
+        choice=replace(choice, exceptions=tuple(operations.exceptions)),
         weight_quantization=weight_quantization,
     )
+
+
+def _heads(text: Any) -> tuple[int, int]:
+    """Numbers in a head, and heads that share K and V."""
+    return head_dim(text), text.num_attention_heads // text.num_key_value_heads
 
 
 def eos_token_ids(generation_config: GenerationConfig) -> frozenset[int]:

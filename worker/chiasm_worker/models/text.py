@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
+from chiasm_worker.layers.operations import Operations
 from chiasm_worker.layers.rope import RotaryEmbedding, plain_axes
 from chiasm_worker.models.decoder import Decoder
 from chiasm_worker.models.decoder_spec import DecoderSpec, Weights
@@ -132,19 +133,28 @@ def rotary(
 
 
 def build_decoder(
-    config: Any, rope: RotaryEmbedding, language_model: torch.nn.Module, head: torch.Tensor
+    config: Any,
+    rope: RotaryEmbedding,
+    language_model: torch.nn.Module,
+    head: torch.Tensor,
+    operations: Operations,
 ) -> Decoder:
     """Our decoder with the weights of transformers' text model, which is emptied."""
-    return Decoder(decoder_spec(config), rope, take_weights(language_model, head))
+    return Decoder(decoder_spec(config), rope, take_weights(language_model, head, operations))
 
 
-def take_weights(language_model: torch.nn.Module, head: torch.Tensor) -> Weights:
+def take_weights(
+    language_model: torch.nn.Module, head: torch.Tensor, operations: Operations
+) -> Weights:
     """The tensors of transformers' text model, which is emptied, and of its head.
 
     From here on each tensor is held once and freed as soon as it is fused.
+
+    Args:
+        operations: who computes with them.
     """
     parameters = dict(language_model.named_parameters())
     tensors = {name: parameter.detach() for name, parameter in parameters.items()}
     packed = packed_weights(parameters)
     language_model.to_empty(device="meta")
-    return Weights({**tensors, "lm_head.weight": head.detach()}, packed)
+    return Weights({**tensors, "lm_head.weight": head.detach()}, operations, packed)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 
 from chiasm_worker.kernels.case import Build, Case, Draw, Inputs, Outputs, Tolerance
+from chiasm_worker.kernels.work import Work, moved
 
 _BF16, _FP16, _FP32 = torch.bfloat16, torch.float16, torch.float32
 _ROUNDING = {
@@ -23,9 +24,9 @@ def _alone(inputs: Inputs, row: int) -> tuple[Inputs, Callable[[Outputs], Output
     return {**inputs, "gate_up": inputs["gate_up"][rows]}, lambda out: (out[0][rows],)
 
 
-def _case(
-    activation: str, dtype: torch.dtype, num_rows: int, size: int, quick: bool = False
-) -> Case:
+def _draw(
+    activation: str, dtype: torch.dtype, num_rows: int, size: int
+) -> Callable[[Draw], Inputs]:
     def draw(random: Draw) -> Inputs:
         values = random.normal(num_rows, 2 * size, scale=3).to(dtype)
         return {
@@ -33,10 +34,16 @@ def _case(
             "activation": activation,
         }
 
+    return draw
+
+
+def _case(
+    activation: str, dtype: torch.dtype, num_rows: int, size: int, quick: bool = False
+) -> Case:
     return Case(
         f"{activation} {num_rows}x{size} {str(dtype)[6:]}",
         "activation_mul",
-        draw,
+        _draw(activation, dtype, num_rows, size),
         _ROUNDING[dtype],
         lambda inputs: len(inputs["gate_up"]),
         _alone,
@@ -68,4 +75,16 @@ BUILDS = tuple(
         quick=name == "silu",
     )
     for name in ("silu", "relu", "gelu", "gelu_pytorch_tanh")
+)
+
+WORK = (
+    Work(
+        "silu 8192x14336",
+        "activation_mul",
+        _draw("silu", _BF16, 8192, 14336),
+        _draw("silu", _BF16, 4, 100),
+        "copy",
+        moved("gate_up"),
+        0.85,
+    ),
 )

@@ -11,6 +11,7 @@ from chiasm_worker.kernels.case import Build, Case, Draw, Inputs, Limits, Output
 from chiasm_worker.kernels.cross_attention.plan import Reader, Seen, plan
 from chiasm_worker.kernels.cross_attention.shape import plan_shape
 from chiasm_worker.kernels.paged_decode.cases import FLOAT_TOLERANCES, Layout, draw_cache
+from chiasm_worker.kernels.work import Work, bytes_of
 
 _BF16, _FP32 = torch.bfloat16, torch.float32
 
@@ -47,9 +48,7 @@ def _planned(readers: Sequence[Reader], heads: Heads, dtype: torch.dtype, random
     }
 
 
-def _case(
-    name: str, readers: Sequence[Reader], heads: Heads, dtype: torch.dtype, quick: bool = False
-) -> Case:
+def _draw(readers: Sequence[Reader], heads: Heads, dtype: torch.dtype) -> Callable[[Draw], Inputs]:
     num_rows = sum(reader.num_rows for reader in readers)
 
     def draw(random: Draw) -> Inputs:
@@ -62,6 +61,12 @@ def _case(
             "scale": heads.head_dim**-0.5,
         }
 
+    return draw
+
+
+def _case(
+    name: str, readers: Sequence[Reader], heads: Heads, dtype: torch.dtype, quick: bool = False
+) -> Case:
     def alone(inputs: Inputs, index: int) -> tuple[Inputs, Callable[[Outputs], Outputs]]:
         start = sum(reader.num_rows for reader in readers[:index])
         rows = slice(start, start + readers[index].num_rows)
@@ -87,11 +92,12 @@ def _case(
     return Case(
         name,
         "cross_attention",
-        draw,
+        _draw(readers, heads, dtype),
         FLOAT_TOLERANCES[dtype],
         lambda inputs: len(readers),
         alone,
         quick=quick,
+        interpreter_only=dtype == _FP32,
     )
 
 
@@ -100,15 +106,19 @@ _PROMPT = Reader(0, 30, (Seen(70, 70, 4, 30),))
 _TWO = Reader(10, 40, (Seen(33, 20, 0, 1000), Seen(50, 50, 25, 1000)))
 _DECODE = Reader(90, 1, (Seen(150, 150, 3, 1000),))
 _DECODE_TWO = Reader(40, 1, (Seen(40, 17, 0, 1000), Seen(64, 64, 20, 1000)))
+_FEW_ROWS = Reader(10, 7, (Seen(33, 20, 0, 1000),))
+# More than one chunk of a GPU.
+_LONG = Reader(90, 1, (Seen(1300, 1300, 3, 1000), Seen(70, 70, 5, 1000)))
 _ALL = (_PROMPT, _TWO, _DECODE, _DECODE_TWO)
 CASES = (
     _case("fp32 prompts and decoding", _ALL, Heads(), _FP32, quick=True),
     _case("bf16 prompts and decoding", _ALL, Heads(), _BF16, quick=True),
     _case("bf16 decoding, odd blocks", (_DECODE, _DECODE_TWO),
           Heads(5, 1, 80, 7), _BF16),
-    _case("bf16 more heads to a K and V than few rows", (_DECODE, _TWO),
+    _case("bf16 more heads to a K and V than few rows", (_DECODE, _FEW_ROWS),
           Heads(20, 1, 32), _BF16, quick=True),
     _case("fp32 wide heads", (_DECODE, _PROMPT), Heads(2, 2, 256, 64), _FP32),
+    _case("bf16 many vectors", (_LONG, _DECODE), Heads(2, 1, 16), _BF16),
     _case("beyond 2^31", (_TWO,), replace(Heads(2, 1, 16), far=True), _BF16),
 )  # fmt: skip
 
@@ -158,3 +168,51 @@ BUILDS = (
         Limits(load_bits=64),
     ),
 )  # fmt: skip
+
+_SERVED = Heads(32, 8, 128, 64)
+
+
+def _reading(num_rows: int, num_vectors: int) -> Reader:
+    """Rows that all see one item."""
+    return Reader(10, num_rows, (Seen(num_vectors, num_vectors, 0, 10 + num_rows),))
+
+
+def _pairs(inputs: Inputs) -> int:
+    """Rows times the vectors that each sees."""
+    entries = torch.cat((inputs["few"], inputs["many"]))
+    return int((entries[:, 2] * (entries[:, 4] - entries[:, 3])).sum())
+
+
+def _decode_moves(inputs: Inputs, outputs: Outputs) -> int:
+    """One row reads each item: its vectors, the queries and the result."""
+    _, _, _, num_kv_heads, head_dim = inputs["kv"].shape
+    vector = 2 * num_kv_heads * head_dim * inputs["kv"].itemsize
+    return int(_pairs(inputs) * vector) + bytes_of(inputs["q"], *outputs)
+
+
+def _prompt_computes(inputs: Inputs, outputs: Outputs) -> int:
+    """Products and sums: two matrices, two operations each."""
+    del outputs
+    return int(4 * inputs["q"].shape[1] * inputs["q"].shape[2] * _pairs(inputs))
+
+
+WORK = (
+    Work(
+        "32 rows, a picture of 6404 vectors each",
+        "cross_attention",
+        _draw([_reading(1, 6404)] * 32, _SERVED, _BF16),
+        _draw([_reading(1, 40)] * 3, Heads(), _BF16),
+        "copy",
+        _decode_moves,
+        0.85,
+    ),
+    Work(
+        "a prompt of 2048, a picture of 6404 vectors",
+        "cross_attention",
+        _draw([_reading(2048, 6404)], _SERVED, _BF16),
+        _draw([_reading(50, 70)], Heads(), _BF16),
+        "matmul",
+        _prompt_computes,
+        0.55,
+    ),
+)

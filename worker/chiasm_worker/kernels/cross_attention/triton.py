@@ -7,10 +7,10 @@ import triton
 import triton.language as tl
 
 from chiasm_worker.kernels.attention_jit import (
-    LOWEST,
     attend_tile,
     empty_state,
     load_queries,
+    merge_parts,
     result_of,
 )
 from chiasm_worker.kernels.cross_attention.shape import variant
@@ -102,23 +102,10 @@ def cross_merge_kernel(
     count = tl.load(num_parts + row)
     if count <= 1:
         return
+    pooled = merge_parts(parts, part_lse, place * max_parts, count, HEAD_DIM, DIM)
     dim = tl.arange(0, DIM)
-    inside = dim < HEAD_DIM
-    highest = LOWEST
-    weight = 0.0
-    sums = tl.zeros([DIM], tl.float32)
-    # One after the other: the order does not depend on how many parts other rows have.
-    for part in tl.range(0, count):
-        at = place * max_parts + part
-        lse = tl.load(part_lse + at)
-        now = tl.maximum(highest, lse)
-        fade, share = tl.exp2(highest - now), tl.exp2(lse - now)
-        values = tl.load(parts + at * HEAD_DIM + dim, mask=inside, other=0.0)
-        sums = sums * fade + values * share
-        weight = weight * fade + share
-        highest = now
     to = out + place * HEAD_DIM + dim
-    tl.store(to, (sums / weight).to(out.dtype.element_ty), mask=inside)
+    tl.store(to, pooled.to(out.dtype.element_ty), mask=dim < HEAD_DIM)
 
 
 def cross_attention(

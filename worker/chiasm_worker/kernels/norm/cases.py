@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 
 from chiasm_worker.kernels.case import Build, Case, Draw, Inputs, Outputs, Tolerance
+from chiasm_worker.kernels.work import Work, bytes_of, moved
 
 _ROUNDING = {
     torch.float32: Tolerance(
@@ -75,11 +76,15 @@ CASES = (
     _case("offset", _FP32, 2, 8193, False),
     _case("layer", _BF16, 6, 1152, False),
     _case("layer", _FP16, 3, 3, True),
+    _case("rms", _BF16, 37, 128, False),
+    _case("offset", _FP16, 19, 256, True),
+    _case("layer", _FP32, 10, 250, True),
 )
 
 _TYPES = {
     **dict.fromkeys(("x", "residual", "weight", "bias", "out", "summed"), "*bf16"),
     **dict.fromkeys(("x_stride", "residual_stride", "out_stride", "summed_stride", "size"), "i32"),
+    "num_rows": "i32",
     "eps": "fp32",
 }
 
@@ -96,7 +101,7 @@ def _build(form: str, width: int, variant: str, residual: bool, quick: bool = Fa
             "WIDTH": width,
         },
         ("norm", variant),
-        [n for n in _TYPES if n != "eps"],
+        [n for n in _TYPES if n not in ("eps", "num_rows")],
         quick=quick,
     )
 
@@ -105,6 +110,33 @@ BUILDS = (
     _build("rms", 4096, "w8192", residual=True, quick=True),
     _build("rms", 2048, "w2048", residual=True),
     _build("rms", 16384, "w32768", residual=True),
+    _build("rms", 4096, "w8192", residual=False),
     _build("offset", 4096, "w8192", residual=False),
+    _build("offset", 4096, "w8192", residual=True),
+    _build("offset", 2048, "w2048", residual=True),
     _build("layer", 2048, "w2048", residual=True),
+    # Heads, which cross-attention layers normalise.
+    *(_build("rms", width, "w256", residual=False, quick=width == 128) for width in (64, 128, 256)),
+)
+
+WORK = (
+    Work(
+        "rms 16384x4096 residual",
+        "rms_norm",
+        _draw(16384, 4096, _BF16, True, "rms"),
+        _draw(5, 96, _BF16, True, "rms"),
+        "copy",
+        moved("x", "residual"),
+        0.85,
+    ),
+    Work(
+        "layer 65536x1152",
+        "layer_norm",
+        _draw(65536, 1152, _BF16, False, "layer"),
+        _draw(5, 96, _BF16, False, "layer"),
+        "copy",
+        # Without a residual the sum is x itself.
+        lambda inputs, outputs: bytes_of(inputs["x"], outputs[0]),
+        0.85,
+    ),
 )

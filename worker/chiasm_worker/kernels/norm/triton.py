@@ -1,4 +1,4 @@
-"""RMSNorm and LayerNorm, one row per program, statistics in fp32; see README.md."""
+"""RMSNorm and LayerNorm, whole rows per program, statistics in fp32; see README.md."""
 
 from __future__ import annotations
 
@@ -23,27 +23,31 @@ def norm_kernel(
     residual_stride,
     out_stride,
     summed_stride,
+    num_rows,
     size,
     eps,
     HAS_RESIDUAL: tl.constexpr,
     CENTRED: tl.constexpr,
     OFFSET: tl.constexpr,
     WIDTH: tl.constexpr,
+    ROWS: tl.constexpr,
 ):
-    row = tl.program_id(0).to(tl.int64)
-    column = tl.arange(0, WIDTH)
-    inside = column < size
+    row = (tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS))[:, None]
+    column = tl.arange(0, WIDTH)[None, :]
+    own = column < size
+    inside = (row < num_rows) & own
     value = tl.load(x + row * x_stride + column, mask=inside, other=0.0)
     if HAS_RESIDUAL:
         value += tl.load(residual + row * residual_stride + column, mask=inside, other=0.0)
         tl.store(summed + row * summed_stride + column, value, mask=inside)
     wide = value.to(tl.float32)
     if CENTRED:
-        wide = tl.where(inside, wide - tl.sum(wide, 0) / size, 0.0)
-    normed = wide * tl.rsqrt(tl.sum(wide * wide, 0) / size + eps)
-    scale = tl.load(weight + column, mask=inside, other=0.0)
+        mean = tl.sum(wide, 1, keep_dims=True) / size
+        wide = tl.where(inside, wide - mean, 0.0)
+    normed = wide * tl.rsqrt(tl.sum(wide * wide, 1, keep_dims=True) / size + eps)
+    scale = tl.load(weight + column, mask=own, other=0.0)
     if CENTRED:
-        shift = tl.load(bias + column, mask=inside, other=0.0)
+        shift = tl.load(bias + column, mask=own, other=0.0)
         normed = normed * scale.to(tl.float32) + shift.to(tl.float32)
     elif OFFSET:
         normed = normed * (1.0 + scale.to(tl.float32))
@@ -89,7 +93,7 @@ def _launch(
     summed = x if residual is None else torch.empty_like(out)
     if num_rows:
         config = configuration("norm", variant(size), architecture(x.device))
-        norm_kernel[(num_rows,)](
+        norm_kernel[(triton.cdiv(num_rows, config["ROWS"]),)](
             x,
             x if residual is None else residual,
             weight,
@@ -100,6 +104,7 @@ def _launch(
             x.stride(0) if residual is None else residual.stride(0),
             out.stride(0),
             summed.stride(0),
+            num_rows,
             size,
             eps,
             HAS_RESIDUAL=residual is not None,
@@ -115,4 +120,4 @@ def variant(size: int) -> str:
     """The launch table's row for rows of that size."""
     if size > MAX_SIZE:
         raise ValueError(f"Rows of {size} are normalised up to {MAX_SIZE}; use torch for them.")
-    return next(f"w{width}" for width in (2048, 8192, MAX_SIZE) if size <= width)
+    return next(f"w{width}" for width in (256, 2048, 8192, MAX_SIZE) if size <= width)

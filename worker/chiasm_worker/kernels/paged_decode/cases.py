@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -17,6 +17,7 @@ from chiasm_worker.kernels.case import (
     Tolerance,
 )
 from chiasm_worker.kernels.codes import encode, form_of
+from chiasm_worker.kernels.work import Work, bytes_of
 
 _BF16, _FP16, _FP32 = torch.bfloat16, torch.float16, torch.float32
 FLOAT_TOLERANCES = {
@@ -140,6 +141,7 @@ def _case(
         lambda inputs: len(inputs["lens"]),
         _alone,
         quick=quick,
+        interpreter_only=dtype == _FP32,
     )
 
 
@@ -167,6 +169,9 @@ CASES = (
     _case("int8 grouped", Layout(_ONE, 8, 2, 64, 64, _I8), _BF16),
     _case("fp32 cap and window", Layout(_ONE, 4, 2, 8, 3, _FP32), _FP32, window=9, soft_cap=5.0),
     _case("fp32 wide heads", Layout(((50, 1), (3, 2)), 2, 1, 256, 16, _FP32), _FP32),
+    # More than one split of a GPU.
+    _case("bf16 long", Layout(((1300, 1), (700, 1), (9, 1)), 2, 1, 16, 64, _BF16), _BF16),
+    _case("e4m3 long, 3 queries", Layout(((1300, 3), (700, 2)), 2, 1, 16, 64, _U8), _BF16),
     _case("nothing", Layout(((0, 0), (0, 0)), 2, 1, 16, 4, _BF16), _BF16),
 )
 
@@ -259,4 +264,34 @@ BUILDS = (
         ("paged_decode", "float16"),
         ["parts", "out"],
     ),
+)  # fmt: skip
+
+_SERVED = Layout(((4096, 1),) * 64, 28, 4, 128, 64, _BF16)
+_EIGHT_HEADS = Layout(((8192, 1),) * 32, 32, 8, 128, 64, _BF16)
+_FEW = Layout(((40, 1),) * 3, 4, 2, 32, 16, _BF16)
+
+
+def _moved(inputs: Inputs, outputs: Outputs) -> int:
+    """What of the cache is seen, the queries and the result."""
+    _, _, _, num_kv_heads, head_dim = inputs["kv"].shape
+    each = head_dim * inputs["kv"].itemsize + (4 if "scales" in inputs else 0)
+    seen = int(inputs["lens"].sum() * 2 * num_kv_heads * each)
+    return seen + bytes_of(inputs["q"], *outputs)
+
+
+def _work(name: str, layout: Layout, small: Layout, goal: float) -> Work:
+    draw, draw_small = (_draw(one, _BF16, 0, 0.0) for one in (layout, small))
+    return Work(name, "paged_decode", draw, draw_small, "copy", _moved, goal)
+
+
+WORK = (
+    _work("64 x 4096, 28/4 heads, bf16", _SERVED, _FEW, 0.85),
+    _work("64 x 4096, 28/4 heads, e4m3", replace(_SERVED, cache=_U8), replace(_FEW, cache=_U8),
+          0.75),
+    _work("64 x 4096, 28/4 heads, int8", replace(_SERVED, cache=_I8), replace(_FEW, cache=_I8),
+          0.75),
+    _work("32 x 8192, 32/8 heads, bf16", _EIGHT_HEADS, _FEW, 0.85),
+    _work("1 x 32768, 28/4 heads, bf16", replace(_SERVED, sequences=((32768, 1),)), _FEW, 0.85),
+    _work("64 x 4096, 8 queries, bf16", replace(_SERVED, sequences=((4096, 8),) * 64),
+          replace(_FEW, sequences=((40, 8),) * 3), 0.85),
 )  # fmt: skip

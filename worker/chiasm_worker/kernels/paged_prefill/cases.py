@@ -18,6 +18,7 @@ from chiasm_worker.kernels.paged_decode.cases import (
 )
 from chiasm_worker.kernels.paged_prefill.plan import NewTokens, Plan, Rule, plan
 from chiasm_worker.kernels.paged_prefill.shape import tile_shape
+from chiasm_worker.kernels.work import Work
 
 
 def _planned(random: Draw, made: Plan) -> Inputs:
@@ -87,6 +88,7 @@ def _case(
         lambda inputs: len(inputs["block_table"]),
         _alone,
         quick=quick,
+        interpreter_only=dtype == _FP32,
     )
 
 
@@ -156,3 +158,50 @@ BUILDS = (
     _build("int8", "int8"),
     _build("int8 wide", "int8", head_dim=256),
 )
+
+_PROMPT = Layout(((8192, 8192),), 28, 4, 128, 64, _BF16)
+_FEW = Layout(((60, 60),), 4, 2, 32, 16, _BF16)
+# A picture of 1,024 tokens after every 1,024 of text.
+_PICTURES = (tuple((start, start + 1024) for start in range(1024, 8192, 2048)),)
+
+
+def _operations(inputs: Inputs, outputs: Outputs) -> int:
+    """Products and sums of what is seen: two matrices, two operations each."""
+    del outputs
+    pairs = (inputs["row_high"] - inputs["row_low"] + 1).sum()
+    return int(4 * inputs["q"].shape[1] * inputs["q"].shape[2] * pairs)
+
+
+def _work(
+    name: str,
+    layout: Layout = _PROMPT,
+    small: Layout = _FEW,
+    spans: Sequence[Sequence[tuple[int, int]]] = ((),),
+    small_spans: Sequence[Sequence[tuple[int, int]]] = ((),),
+    rule: Rule = Rule(),  # noqa: B008 - frozen
+    small_rule: Rule = Rule(),  # noqa: B008 - frozen
+) -> Work:
+    return Work(
+        name,
+        "paged_prefill",
+        _draw(layout, spans, _BF16, rule, 0.0),
+        _draw(small, small_spans, _BF16, small_rule, 0.0),
+        "matmul",
+        _operations,
+        0.55,
+    )
+
+
+_CODED = replace(_FEW, cache=_U8)
+WORK = (
+    # What sparse prompts are compared with.
+    _work("8192, all seen", spans=(((0, 8192),),), small_spans=(((0, 60),),)),
+    _work("8192, causal"),
+    _work("8192, pictures", spans=_PICTURES, small_spans=(((5, 30), (33, 60)),)),
+    _work("8192, window of 1024", rule=Rule(1024), small_rule=Rule(9)),
+    _work("8192, pictures, window of 1024", spans=_PICTURES, small_spans=(((5, 30), (33, 60)),),
+          rule=Rule(1024), small_rule=Rule(9)),
+    _work("8192, causal, e4m3", replace(_PROMPT, cache=_U8), _CODED),
+    _work("2048 after 30720, causal", replace(_PROMPT, sequences=((32768, 2048),)),
+          replace(_FEW, sequences=((60, 21),))),
+)  # fmt: skip

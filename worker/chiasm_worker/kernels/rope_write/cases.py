@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from chiasm_worker.kernels.case import Build, Case, Draw, Inputs, Outputs, Tolerance
 from chiasm_worker.kernels.codes import form_of
+from chiasm_worker.kernels.rope_write.shape import half_of, variant
+from chiasm_worker.kernels.work import Work, bytes_of
 
 _BF16, _FP16, _FP32 = torch.bfloat16, torch.float16, torch.float32
 _U8, _I8 = torch.uint8, torch.int8
@@ -157,6 +159,9 @@ CASES = (
     _case("rope e4m3", Shape(7, 1, 80, 16, _U8), 5, _BF16, quick=True),
     _case("rope fp32, Gemma's norm", Shape(4, 4, 12, 3, _FP32), 6, _FP32, normed=True, offset=True),
     _case("rope int8, norm", Shape(9, 3, 32, 4, _I8), 4, _FP16, normed=True),
+    _case("rope bf16 96, norm", Shape(12, 4, 96, 4, _BF16), 5, _BF16, normed=True),
+    _case("rope e4m3 256, Gemma's norm", Shape(8, 4, 256, 4, _U8), 5, _BF16, normed=True,
+          offset=True),
     _case("rope fp16, one token", Shape(1, 1, 2, 1, _FP16), 1, _FP16),
     _case("nothing", Shape(2, 1, 16, 4, _FP32), 0, _FP32),
 )  # fmt: skip
@@ -168,7 +173,16 @@ _STRIDES = (
 )  # fmt: skip
 
 
-def _build(name: str, form: str, rotated: bool, normed: bool, quick: bool = False) -> Build:
+def _build(
+    name: str,
+    form: str,
+    *,
+    rotated: bool = True,
+    normed: bool = False,
+    offset: bool = False,
+    head_dim: int = 128,
+    quick: bool = False,
+) -> Build:
     cache = {"float": "*bf16", "e4m3": "*u8", "int8": "*i8"}[form]
     types = {
         **dict.fromkeys(_POINTERS, "*bf16"), **dict.fromkeys(_STRIDES, "i32"), "kv": cache,
@@ -181,22 +195,66 @@ def _build(name: str, form: str, rotated: bool, normed: bool, quick: bool = Fals
         "rope_write_kernel",
         types,
         {
-            "ROTATED": rotated, "NORMED": normed, "OFFSET": False,
+            "ROTATED": rotated, "NORMED": normed, "OFFSET": offset,
             "FORM": {"float": 0, "e4m3": 1, "int8": 2}[form],
-            "CODE_MAX": 448.0 if form == "e4m3" else 127.0, "BLOCK_SIZE": 64, "HEAD_DIM": 128,
-            "HALF": 64,
+            "CODE_MAX": 448.0 if form == "e4m3" else 127.0, "BLOCK_SIZE": 64,
+            "HEAD_DIM": head_dim, "HALF": half_of(head_dim),
         },
-        ("rope_write", "default"),
+        ("rope_write", variant(head_dim)),
         [n for n in types if n not in unaligned],
         quick=quick,
     )  # fmt: skip
 
 
 BUILDS = (
-    _build("bf16, norm", "float", rotated=True, normed=True, quick=True),
-    _build("e4m3", "e4m3", rotated=True, normed=False, quick=True),
-    _build("e4m3, norm", "e4m3", rotated=True, normed=True),
-    _build("int8, norm", "int8", rotated=True, normed=True),
-    _build("write bf16", "float", rotated=False, normed=False),
-    _build("write e4m3", "e4m3", rotated=False, normed=False),
+    _build("bf16, norm", "float", normed=True, quick=True),
+    _build("e4m3", "e4m3", quick=True),
+    _build("bf16", "float"),
+    _build("int8", "int8"),
+    _build("e4m3, norm", "e4m3", normed=True),
+    _build("int8, norm", "int8", normed=True),
+    # The sizes of heads that models have: plain, with norms, with Gemma's norms.
+    *(
+        _build(
+            f"{form} {size}{kind}", form, head_dim=size, normed=bool(kind), offset="Gemma" in kind
+        )
+        for form in ("float", "e4m3", "int8")
+        for size, kind in (
+            (64, ""),
+            (64, ", norm"),
+            (80, ""),
+            (96, ""),
+            (96, ", norm"),
+            (256, ""),
+            (256, ", norm"),
+            (256, ", Gemma's norm"),
+            (128, ", Gemma's norm"),
+        )
+    ),
+    _build("write bf16", "float", rotated=False),
+    _build("write e4m3", "e4m3", rotated=False),
+)
+
+_SERVED, _FEW = Shape(28, 4, 128, 64, _BF16), Shape(4, 2, 32, 16, _BF16)
+
+
+def _moved(inputs: Inputs, outputs: Outputs) -> int:
+    """qkv, cosines and sines are read; q and as many numbers of the pools written as there are."""
+    _, _, _, num_kv_heads, head_dim = inputs["kv"].shape
+    written = inputs["kv"].itemsize * head_dim + (4 if "scales" in inputs else 0)
+    pools = int(len(inputs["slots"]) * 2 * num_kv_heads * written)
+    return pools + bytes_of(inputs["qkv"], inputs["cos"], inputs["sin"], outputs[0])
+
+
+WORK = tuple(
+    Work(
+        f"32768 tokens, 28/4 heads, norm, {form_of(cache)}",
+        "rope_write",
+        _draw_rope(replace(_SERVED, cache=cache), 32768, _BF16, normed=True, offset=False),
+        _draw_rope(replace(_FEW, cache=cache), 9, _BF16, normed=True, offset=False),
+        "copy",
+        _moved,
+        0.85,
+    )
+    for cache in (_BF16, _U8)
 )

@@ -9,6 +9,7 @@ import triton.language as tl
 from chiasm_worker.kernels.codes import FORM_CODES, form_of
 from chiasm_worker.kernels.codes_jit import E4M3, FLOAT, as_e4m3, as_int8
 from chiasm_worker.kernels.launch import architecture, configuration
+from chiasm_worker.kernels.rope_write.shape import half_of, variant
 
 
 @triton.jit
@@ -195,7 +196,7 @@ def _launch(
     num_tokens, num_kv_heads, head_dim = k.shape
     if head_dim % 2:
         raise ValueError(f"Heads of {head_dim} have no halves to rotate.")
-    config = configuration("rope_write", "default", architecture(k.device))
+    config = configuration("rope_write", variant(head_dim), architecture(k.device))
     # Without a rotation there are no queries either.
     num_heads = 0 if rotation is None else q.shape[1]
     out = torch.empty((num_tokens, num_heads, head_dim), dtype=q.dtype, device=q.device)
@@ -214,6 +215,6 @@ def _launch(
         ROTATED=rotation is not None, NORMED=norms is not None, OFFSET=offset,
         FORM=FORM_CODES[form], CODE_MAX=448.0 if form == "e4m3" else 127.0,
         BLOCK_SIZE=kv.shape[2], HEAD_DIM=head_dim,
-        HALF=triton.next_power_of_2(head_dim // 2), **config,
+        HALF=half_of(head_dim), **config,
     )  # fmt: skip
     return out

@@ -7,13 +7,12 @@ from collections.abc import Callable
 import torch
 
 from chiasm_worker.kernels.case import Build, Case, Draw, Inputs, Outputs, Tolerance
+from chiasm_worker.kernels.work import Work
 
 _EXACT = Tolerance(0.0, 0.0, "bytes are moved")
 
 
-def _case(
-    name: str, num_rows: int, num_bytes: int, *, far: bool = False, quick: bool = False
-) -> Case:
+def _draw(num_rows: int, num_bytes: int, far: bool = False) -> Callable[[Draw], Inputs]:
     def draw(random: Draw) -> Inputs:
         num_blocks = num_rows + 3
         held = random.memory.holding
@@ -36,10 +35,16 @@ def _case(
             "target_rows": held(put),
         }
 
+    return draw
+
+
+def _case(
+    name: str, num_rows: int, num_bytes: int, *, far: bool = False, quick: bool = False
+) -> Case:
     return Case(
         name,
         "row_copy",
-        draw,
+        _draw(num_rows, num_bytes, far),
         _EXACT,
         lambda inputs: len(inputs["source_rows"]),
         _alone,
@@ -86,5 +91,25 @@ BUILDS = (
         ("row_copy", "default"),
         ["source", "target", "source_stride", "target_stride", "num_words"],
         quick=True,
+    ),
+)
+
+
+def _copied(inputs: Inputs, outputs: Outputs) -> int:
+    """Both ways, what both tables name."""
+    del outputs
+    both = (inputs["source_rows"] >= 0) & (inputs["target_rows"] >= 0)
+    return int(2 * both.sum() * inputs["source"].shape[1])
+
+
+WORK = (
+    Work(
+        "512 records of 1 MiB",
+        "row_copy",
+        _draw(512, 1 << 20),
+        _draw(5, 320),
+        "copy",
+        _copied,
+        0.85,
     ),
 )

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 
 from chiasm_worker.kernels.case import Build, Case, Draw, Inputs, Outputs, Tolerance
+from chiasm_worker.kernels.work import Work, moved
 
 _CLOSE = Tolerance(
     1e-7, 2e-5, "exp2 of x·log2(e) beside exp of x: the product's rounding, 2^-24 times |x| < 100"
@@ -18,9 +19,9 @@ def _alone(inputs: Inputs, row: int) -> tuple[Inputs, Callable[[Outputs], Output
     return {**inputs, "logits": inputs["logits"][rows]}, lambda out: (out[0][rows],)
 
 
-def _case(
-    dtype: torch.dtype, num_rows: int, size: int, scale: float, hidden: bool, quick: bool = False
-) -> Case:
+def _draw(
+    dtype: torch.dtype, num_rows: int, size: int, scale: float, hidden: bool
+) -> Callable[[Draw], Inputs]:
     def draw(random: Draw) -> Inputs:
         values = random.normal(num_rows, size, scale=8)
         if hidden:
@@ -29,11 +30,17 @@ def _case(
         held = random.memory.holding(values.to(dtype), random.integer(0, 5))
         return {"logits": held, "scale": scale}
 
+    return draw
+
+
+def _case(
+    dtype: torch.dtype, num_rows: int, size: int, scale: float, hidden: bool, quick: bool = False
+) -> Case:
     hides = " hidden" if hidden else ""
     return Case(
         f"{num_rows}x{size} {str(dtype)[6:]}{hides}",
         "softmax",
-        draw,
+        _draw(dtype, num_rows, size, scale, hidden),
         _CLOSE,
         lambda inputs: len(inputs["logits"]),
         _alone,
@@ -63,5 +70,17 @@ BUILDS = (
         ("softmax", "default"),
         [n for n in _TYPES if n != "factor"],
         quick=True,
+    ),
+)
+
+WORK = (
+    Work(
+        "512x151936 fp32",
+        "softmax",
+        _draw(_FP32, 512, 151936, 0.7, hidden=False),
+        _draw(_FP32, 3, 700, 0.7, hidden=False),
+        "copy",
+        moved("logits"),
+        0.85,
     ),
 )

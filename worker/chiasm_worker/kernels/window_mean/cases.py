@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 
 from chiasm_worker.kernels.case import Build, Case, Draw, Inputs, Outputs, Tolerance
+from chiasm_worker.kernels.work import Work, bytes_of
 
 _BF16, _FP16, _FP32 = torch.bfloat16, torch.float16, torch.float32
 _ROUNDING = {
@@ -16,9 +17,9 @@ _ROUNDING = {
 }
 
 
-def _case(
-    num_tokens: int, width: int, shape: tuple[int, int], dtype: torch.dtype, quick: bool = False
-) -> Case:
+def _draw(
+    num_tokens: int, width: int, shape: tuple[int, int], dtype: torch.dtype
+) -> Callable[[Draw], Inputs]:
     def draw(random: Draw) -> Inputs:
         features = random.normal(num_tokens, width).to(dtype)
         held = (random.uniform(*shape) * num_tokens).to(torch.int32)
@@ -29,10 +30,16 @@ def _case(
             "windows": random.memory.holding(held, hole=3),
         }
 
+    return draw
+
+
+def _case(
+    num_tokens: int, width: int, shape: tuple[int, int], dtype: torch.dtype, quick: bool = False
+) -> Case:
     return Case(
         f"{shape[0]} of {shape[1]}, {width} {str(dtype)[6:]}",
         "window_mean",
-        draw,
+        _draw(num_tokens, width, shape, dtype),
         _ROUNDING[dtype],
         lambda inputs: len(inputs["windows"]),
         _alone,
@@ -68,4 +75,24 @@ BUILDS = tuple(
         quick=size == 4,
     )
     for size in (4, 8, 16)
+)
+
+
+def _moved(inputs: Inputs, outputs: Outputs) -> int:
+    """Each token that a window holds is read, as often as windows hold it."""
+    held = int((inputs["windows"] >= 0).sum())
+    row = inputs["features"].shape[1] * inputs["features"].itemsize
+    return int(held * row) + bytes_of(inputs["windows"], *outputs)
+
+
+WORK = (
+    Work(
+        "16384 windows of 4, 4096",
+        "window_mean",
+        _draw(65536, 4096, (16384, 4), _BF16),
+        _draw(30, 70, (8, 4), _BF16),
+        "copy",
+        _moved,
+        0.85,
+    ),
 )

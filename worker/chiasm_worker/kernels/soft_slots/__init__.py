@@ -1,0 +1,1 @@
+"""Vision tokens pooled into learned slots: each slot attends to all tokens of its picture."""
