@@ -17,7 +17,7 @@ from chiasm_worker.models.tiny.quantised import write_quantised
 
 from chiasm_proofs.interpreter.engine import TORCH, TRITON, loaded
 
-NUM_TOKENS = 3
+NUM_TOKENS = 2
 CHUNK = 48
 
 
@@ -35,7 +35,7 @@ def quantised_mismatches(name: str, seed: int, **scheme: Any) -> dict[str, Any]:
         write_quantised(own, Scheme(**scheme), quantised, plain)
         dense, packed = loaded(plain, TORCH), loaded(quantised, TRITON)
         # Together and in chunks: few rows, and more than the kernel's tile of few.
-        asked = [ask("Name two colours."), ask("Which one is red, and which one is on the left?")]
+        asked = [ask("Two?"), ask("Left or right?")]
         answers = [
             prepared.generate(prepared.engine(max_num_batched_tokens=CHUNK), asked, NUM_TOKENS, 1)
             for prepared in (dense, packed)

@@ -9,11 +9,12 @@ import torch
 
 from chiasm_worker.kernels.case import Build, Case, Draw, Inputs, Limits, Outputs, Tolerance
 from chiasm_worker.kernels.quantised_linear.packed import PackedWeight, pack
+from chiasm_worker.kernels.work import Ceiling, Work, bytes_of
 
-# Terms are up to some 10,000 where scales differ and an input stands out, and their sum in fp32 is
-# off by some 2^-24 of that; results are of the size of 10 to 10,000. With a wrong scale or zero a
+# Terms are up to some 1000 where scales differ and an input stands out, and their sum in fp32 is off
+# by some 2^-24 of that for each; results are of the size of 1 to 1000. With a wrong scale or zero a
 # result is off by its own size.
-_SUMS = 2e-3
+_SUMS = 1e-3
 _ROUNDING = {
     torch.float32: Tolerance(_SUMS, 1e-5, "fp32 sums in another order"),
     torch.bfloat16: Tolerance(_SUMS, 8e-3, "one rounding to bf16 (2^-8) to the other side"),
@@ -66,7 +67,7 @@ def _weight(random: Draw, shape: Shape) -> PackedWeight:
     half = 1 << (shape.bits - 1)
     span = (random.uniform(shape.num_outputs, shape.size) * 2 * half).floor() - half
     groups = (shape.num_outputs, shape.size // shape.group if shape.group else 1)
-    scales = (random.uniform(*groups) + 0.5) / half
+    scales = (random.uniform(*groups) + 0.5) / (8 * half)
     if shape.wild:
         scales *= 10.0 ** (2 * random.uniform(*groups))
     zeros = (random.uniform(*groups) * 2 * half).floor() - half
@@ -184,4 +185,30 @@ BUILDS = (
     _build("int8, many rows", 8, "many"),
     _build("int8, many rows, one scale", 8, "many", group=0),
     _build("int8, many rows, groups of 32, zeros", 8, "many", group=32, zeros=True),
+)
+
+
+def _moved(inputs: Inputs, outputs: Outputs) -> int:
+    return bytes_of(inputs["x"], *outputs) + int(inputs["weight"].num_bytes)
+
+
+def _multiplied(inputs: Inputs, outputs: Outputs) -> int:
+    return 2 * outputs[0].numel() * int(inputs["weight"].size)
+
+
+def _work(name: str, shape: Shape, ceiling: Ceiling, goal: float) -> Work:
+    small = replace(shape, num_rows=min(shape.num_rows, 20), num_outputs=40, size=256)
+    amount = _moved if ceiling == "copy" else _multiplied
+    return Work(
+        name, "quantised_linear", _draw(shape, _BF16), _draw(small, _BF16), ceiling, amount, goal
+    )
+
+
+# More than an L2 holds for few rows; 4096 outputs fill a part of a GPU, which is what it costs.
+WORK = (
+    _work("int4, 1 row, 65536x4096", Shape(1, 65536, 4096, 4, 128), "copy", 0.75),
+    _work("int4 zeros, 16 rows, 65536x4096", Shape(16, 65536, 4096, 4, 128, True), "copy", 0.65),
+    _work("int8, 1 row, 65536x4096", Shape(1, 65536, 4096, 8, 128), "copy", 0.85),
+    _work("int4, 1 row, 4096x4096", Shape(1, 4096, 4096, 4, 128), "copy", 0.2),
+    _work("int4, 4096 rows, 16384x4096", Shape(4096, 16384, 4096, 4, 128), "matmul", 0.45),
 )
