@@ -11,9 +11,9 @@ from chiasm_worker.kernels.case import Build, Case, Draw, Inputs, Limits, Output
 from chiasm_worker.kernels.quantised_linear.packed import PackedWeight, pack
 from chiasm_worker.kernels.work import Ceiling, Work, bytes_of
 
-# Terms are up to some 1000 where scales differ and an input stands out, and their sum in fp32 is off
-# by some 2^-24 of that for each; results are of the size of 1 to 1000. With a wrong scale or zero a
-# result is off by its own size.
+# Terms are up to some 1000 where scales differ and an input stands out, and their sum in fp32 is
+# off by some 2^-24 of that for each; results are of the size of 1 to 1000. With a wrong scale or
+# zero a result is off by its own size.
 _SUMS = 1e-3
 _ROUNDING = {
     torch.float32: Tolerance(_SUMS, 1e-5, "fp32 sums in another order"),
