@@ -21,6 +21,8 @@ C = TypeVar("C", bound=BaseModel)
 
 MediaKind = Literal["image", "video", "audio"]
 Dtype = Literal["float32", "bfloat16", "float16"]
+# Who computes attention and the operations around it.
+Kernels = Literal["auto", "torch", "triton"]
 DeviceKind = Literal["cpu", "cuda"]  # torch calls AMD's devices "cuda" too
 BlockSize = Literal[8, 16, 32, 64]
 CompressionMethod = Literal["salient", "mean"]
@@ -121,6 +123,7 @@ class WorkerConfig(MediaLimits):
     model_path: Path
     dtype: Dtype = "float32"
     device: DeviceKind = "cpu"
+    kernels: Kernels = "auto"
     num_threads: int = Field(default=0, ge=0, description="0: as many as the model gains from")
     vision: VisionConfig = VisionConfig()
     engine: EngineLimits = EngineLimits()

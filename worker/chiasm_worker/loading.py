@@ -98,7 +98,8 @@ def load(config: WorkerConfig) -> Loaded:
     disable_progress_bar()  # a log is no terminal
     # See EngineService: only its thread computes with several.
     torch.set_num_threads(1)
-    model = load_model(config.model_path, getattr(torch, config.dtype), device(config))
+    dtype = getattr(torch, config.dtype)
+    model = load_model(config.model_path, dtype, device(config), kernels=config.kernels)
     check_modalities(model, config)
     limits = resolve_limits(model, config.engine)
     spec = cache_spec(model, limits)

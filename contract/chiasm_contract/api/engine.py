@@ -28,6 +28,12 @@ class Engine(ApiModel):
     dtype: Literal["float32", "bfloat16", "float16"] = Field(
         default="float32", description="Type of weights, activations and cached vectors."
     )
+    kernels: Literal["auto", "torch", "triton"] = Field(
+        default="auto",
+        description="Who computes attention and the operations around it: auto takes Triton "
+        "kernels on the GPUs that they are proved for and torch elsewhere; torch never takes "
+        "them; triton starts nothing where they cannot compute, and says why.",
+    )
     block_size: int = Field(
         default=16,
         description="Tokens in one cache block.",

@@ -77,6 +77,7 @@ def worker_config(target: Target) -> WorkerConfig:
             "model_path": str(model_path(target)),
             "dtype": engine.dtype,
             "device": "cpu" if target.spec.resources.device.type == "cpu" else "cuda",
+            "kernels": engine.kernels,
             "num_threads": engine.num_threads,
             **media_limits(target),
             "vision": vision(target),

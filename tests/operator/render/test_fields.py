@@ -45,6 +45,7 @@ def at(node: Any, path: tuple[str | int, ...]) -> Any:
 
 WORDS = {
     "spec.engine.dtype": "float16",
+    "spec.engine.kernels": "torch",
     "spec.config.logLevel": "error",
     "spec.resources.device.type": "amd",
     "spec.model.source.image.pullPolicy": "Never",

@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from typing import Literal
 
 import torch
+from chiasm_contract.config import Kernels
 
 from chiasm_worker.attention.base import AttentionBackend
 from chiasm_worker.attention.reference import ReferenceAttention
@@ -45,12 +46,29 @@ class Choice:
         return ReferenceAttention.numerics if self.name == "torch" else "triton"
 
 
-def choose(device: torch.device, dtype: torch.dtype, head_dim: int, group: int) -> Choice:
+def choose(
+    device: torch.device, dtype: torch.dtype, head_dim: int, group: int, asked: Kernels = "auto"
+) -> Choice:
     """Triton on the GPUs that its kernels were proved for, torch everywhere else.
 
     Args:
         group: heads that share K and V.
+        asked: what the configuration says of it.
+
+    Raises: ValueError when Triton is asked for and cannot compute.
     """
+    if asked == "torch":
+        return Choice("torch", "spec.engine.kernels asks for it")
+    found = _best(device, dtype, head_dim, group)
+    if asked == "triton" and found.name != "triton":
+        raise ValueError(
+            f"spec.engine.kernels is triton, but {found.reason.rstrip('.')}; set it to auto, and "
+            "torch computes where the kernels cannot."
+        )
+    return found
+
+
+def _best(device: torch.device, dtype: torch.dtype, head_dim: int, group: int) -> Choice:
     if device.type == "cpu":
         return Choice("torch", "Triton has no code for CPUs")
     if dtype not in (torch.bfloat16, torch.float16):

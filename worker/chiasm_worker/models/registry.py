@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from chiasm_contract.config import Kernels
 from transformers import AutoConfig, AutoProcessor, GenerationConfig
 
 from chiasm_worker.attention.choose import Choice, choose
@@ -67,15 +68,20 @@ def find_family(architecture: str) -> Family:
 
 
 def load_model(
-    path: Path, dtype: torch.dtype, device: torch.device, choice: Choice | None = None
+    path: Path,
+    dtype: torch.dtype,
+    device: torch.device,
+    choice: Choice | None = None,
+    kernels: Kernels = "auto",
 ) -> LoadedModel:
     """Load a model folder.
 
     Args:
         choice: who computes; None: decided here, from the device and the shape of the heads.
+        kernels: what the configuration says of it.
 
-    Raises: ValueError when the folder holds no model of a registered family, OSError when it
-    cannot be read.
+    Raises: ValueError when the folder holds no model of a registered family, or when its kernels
+    cannot compute it; OSError when it cannot be read.
     """
     if not (path / "config.json").is_file():
         raise ValueError(
@@ -92,7 +98,7 @@ def load_model(
     # Digested before `split` fuses the projections and lets the originals go.
     groups = family.weight_groups(model)
     digests = digest_weights(checkpoint.own_groups(groups) if checkpoint else groups)
-    choice = choice or choose(device, dtype, *_heads(config.text_config))
+    choice = choice or choose(device, dtype, *_heads(config.text_config), kernels)
     stays, weight_quantization = how_computed(checkpoint, choice)
     model, num_bytes = place(model, family, checkpoint if stays else None, device)
     operations = operations_of(choice, dtype)
