@@ -6,9 +6,10 @@ others bit for bit, in shuffled order of programs too, without an access out of 
 interpreter's own, then those of the five GPUs. That the proofs themselves see is shown beside it:
 each silent error of the interpreter and its repair, and each planted fault. Then the decoder's
 operations are held to torch's as layers call them; the engine answers with Triton's kernels and
-with torch, and must launch all that its decoder has; and prompts with images are planned: KV tiles
-visited against those that hold anything visible, and against all up to each prompt's end, which
-kernels without a plan for images visit.
+with torch, and must launch all that its decoder has, and answers with quantised weights and with
+what they stand for; and prompts with images are planned: KV tiles visited against those that hold
+anything visible, and against all up to each prompt's end, which kernels without a plan for images
+visit.
 """
 
 from __future__ import annotations
@@ -39,6 +40,11 @@ ENGINES = (
     ("qwen3-grouped", "e4m3"),
     ("gemma3-narrow-window", "e4m3"),
     ("qwen2.5-grouped", "int8"),
+)
+QUANTISED = (
+    ("qwen3-grouped", {"form": "pack-quantized", "bits": 4, "group": 64, "symmetric": False}),
+    ("gemma3-narrow-window", {"form": "pack-quantized", "bits": 4, "group": 0, "symmetric": True}),
+    ("mllama-grouped", {"form": "int-quantized", "bits": 8, "group": 0, "symmetric": False}),
 )
 MACHINES = (INTERPRETER, *ARCHITECTURES)
 # An engine's rounds, at most: the interpreter's tiles, and those of a GPU.
@@ -138,6 +144,21 @@ def engines(child: Child, rng: random.Random, rounds: int) -> dict[str, Any]:
     }
 
 
+def quantised_engines(child: Child, rng: random.Random) -> dict[str, Any]:
+    """Tokens that differ between packed weights and what they stand for, computed by torch."""
+    num_tokens = num_mismatches = 0
+    for model, scheme in QUANTISED:
+        asked: dict[str, Any] = {"model": model, "scheme": scheme, "seed": rng.getrandbits(31)}
+        answer = child.ask("quantised_engine", timeout_seconds=600, **asked)
+        num_tokens += answer["num_tokens"]
+        num_mismatches += answer["num_mismatches"]
+        print(asked, answer, flush=True)
+    return {
+        "quantised_engine_tokens": num_tokens,
+        "quantised_engine_token_mismatches": num_mismatches,
+    }
+
+
 def tiles(rng: random.Random) -> dict[str, Any]:
     """KV tiles of prompts with images, at the sizes of sm_90's launch."""
     numbers = configuration("paged_prefill", "float16", "sm_90")
@@ -178,6 +199,7 @@ def main() -> None:
             **proofs_proved(child),
             **layers(child, rng, args.rounds),
             **engines(child, rng, min(args.rounds, len(ENGINE_MACHINES))),
+            **quantised_engines(child, rng),
         }
     publish("kernel_equality", {**figures, **tiles(rng), "seed": args.seed})
 

@@ -115,6 +115,7 @@ def main() -> None:
             "spills": sum(row.get("spills", 0) for row in rows),
             # Decoding with one query; sm_90.
             "highest_issue_ratio_bf16": highest_ratio(rows, 0.6),
+            # 4 bits of quantised weights among them.
             "highest_issue_ratio_8_bits": highest_ratio(rows, 0.8),
             # Several queries or wide heads: bound by what is computed, and held to no limit.
             "highest_issue_ratio_ungated": highest_ratio(rows, None),

@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own convention
 from chiasm_worker.kernels.case import Inputs, function_of
 from chiasm_worker.kernels.codes import decode
+from chiasm_worker.kernels.quantised_linear.packed import dequantise
 
 Launch = Callable[[], torch.Tensor]
 
@@ -229,6 +230,14 @@ def _flash_attention(inputs: Inputs) -> Launch | None:
 
 
 _SDPA = "torch scaled_dot_product_attention, K and V contiguous"
+
+
+def _dequantised(inputs: Inputs) -> Launch:
+    x, bias = inputs["x"], inputs.get("bias")
+    weight = dequantise(inputs["weight"]).to(x.dtype)
+    return lambda: F.linear(x, weight, bias)
+
+
 PEERS: dict[str, Sequence[Peer]] = {
     "rms_norm": (Peer("torch add, rms_norm", _rms_norm),),
     "layer_norm": (Peer("torch layer_norm", _layer_norm),),
@@ -237,6 +246,7 @@ PEERS: dict[str, Sequence[Peer]] = {
     "rope_write": (Peer("torch layers", _layers("rope_write", "rope_write")),),
     "row_copy": (Peer("torch indexing", _layers("row_copy", "row_copy")),),
     "window_mean": (Peer("torch layers", _layers("window_mean", "window_mean")),),
+    "quantised_linear": (Peer("torch linear, bf16 weights", _dequantised),),
     "redundancy": (Peer("torch layers, fp64", _layers("redundancy", "redundancy")),),
     "soft_slots": (Peer(_SDPA, _sdpa_slots),),
     "cross_attention": (Peer(_SDPA, _sdpa_cross),),

@@ -71,6 +71,13 @@ def interpreted() -> dict[str, Question]:
         with gpu_launches.launching_as(machine):
             return mismatches(model, seed, cache, quick=quick)
 
+    def quantised_engine(model: str, seed: int, scheme: dict[str, Any]) -> Answer:
+        from chiasm_proofs.interpreter.quantised_engine import (  # noqa: PLC0415 - as above
+            quantised_mismatches,
+        )
+
+        return quantised_mismatches(model, seed, **scheme)
+
     def refused_sum() -> Answer:
         try:
             silent.bf16_sum()
@@ -105,6 +112,7 @@ def interpreted() -> dict[str, Question]:
         "planted": plant,
         "silent": silent_error,
         "engine": engine,
+        "quantised_engine": quantised_engine,
         "codes": lambda seed: {"faults": code_checks.faults(seed)},
         "layers": lambda seed: {"faults": layer_checks.faults(seed, device)},
         "wrong_case": wrong_case,

@@ -22,6 +22,15 @@ def test_build(compiled: Child, operation: str, name: str, target: str) -> None:
     assert row["failures"] == [], row
 
 
+def test_few_and_many_rows_are_multiplied_in_the_same_steps(compiled: Child) -> None:
+    # Instructions of another depth would add the products of a row in another order.
+    few, many = (
+        compiled.ask("build", operation="quantised_linear", name=name, target="gfx942")
+        for name in ("int4", "int4, many rows")
+    )
+    assert set(few["matrix_ops"]) == set(many["matrix_ops"]) == {"v_mfma_f32_16x16x16_bf16"}
+
+
 def test_a_build_that_lacks_an_argument_is_refused(compiled: Child) -> None:
     with pytest.raises(ProofError, match="says nothing of \\['eps'\\]"):
         compiled.ask("incomplete_build")

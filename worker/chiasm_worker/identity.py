@@ -75,7 +75,7 @@ def build_identity(model: LoadedModel, spec: KVCacheSpec, attention_numerics: st
             window=scheme.window,
         ),
         compute_dtype=dtype,
-        weight_quantization="unquantized",
+        weight_quantization=model.weight_quantization,
         calibration="uncalibrated",
         attention_numerics=numerics_class(attention_numerics, model.device),
     )

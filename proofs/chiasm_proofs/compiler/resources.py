@@ -136,7 +136,7 @@ def _amd(binary: Binary) -> Resources:
             raise ValueError(f"The assembly says nothing of {name}; its format has changed.")
         return int(found[1])
 
-    matrix = Counter(re.findall(r"^\s+(v_mfma\w*?)_[fbi]\d", text, re.MULTILINE))
+    matrix = Counter(re.findall(r"^\s+(v_mfma_\w+)", text, re.MULTILINE))
     loads = re.findall(r"^\s+(?:global|buffer|flat)_load_(\w+)", text, re.MULTILINE)
     widths = [_AMD_WIDTHS[kind] for kind in loads if kind in _AMD_WIDTHS]
     return Resources(

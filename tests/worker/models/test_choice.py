@@ -66,7 +66,7 @@ def test_what_decides_is_the_device_the_type_and_the_heads(
     assert load(folder).choice == TRITON
     spec = plain.decoder.spec
     group = spec.num_heads // spec.num_kv_heads
-    assert given == [CPU, torch.float32, spec.head_dim, group]
+    assert given == [CPU, torch.float32, spec.head_dim, group, "auto"]
 
 
 def test_exceptions_are_said_with_the_choice(

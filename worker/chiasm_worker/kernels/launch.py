@@ -19,8 +19,8 @@ import torch
 TABLE = Path(__file__).with_name("launch.toml")
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100", "gfx942", "gfx950")
 INTERPRETER = "interpreter"
-# What is handed to Triton's launcher and not to the kernel.
-OPTIONS = ("num_warps", "num_stages")
+# What is handed to Triton's launcher and not to the kernel; the last only where it is AMD's.
+OPTIONS = ("num_warps", "num_stages", "matrix_instr_nonkdim")
 
 
 # What a row says besides numbers.

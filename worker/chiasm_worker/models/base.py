@@ -244,6 +244,8 @@ class LoadedModel:
     num_bytes: int
     # Who computes the decoder and its attention.
     choice: Choice
+    # How the language model's weights are quantised and computed with, for the identity.
+    weight_quantization: str
 
     @property
     def media_width(self) -> int:

@@ -6,19 +6,19 @@ decoder that is almost right gives answers that are almost right.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from chiasm_contract.config import Kernels
-from transformers import AutoConfig, AutoModelForMultimodalLM, AutoProcessor, GenerationConfig
+from transformers import AutoConfig, AutoProcessor, GenerationConfig
 
 from chiasm_worker.attention.choose import Choice, choose
 from chiasm_worker.layers.operations import operations_of
 from chiasm_worker.layers.patches import with_patch_projections
 from chiasm_worker.models.base import Family, LoadedModel
+from chiasm_worker.models.checkpoint import how_computed, place, transformers_model
 from chiasm_worker.models.digest import digest_weights
 from chiasm_worker.models.gemma3 import Gemma3
 from chiasm_worker.models.idefics3 import Idefics3
@@ -29,6 +29,7 @@ from chiasm_worker.models.llava_onevision import LlavaOnevision
 from chiasm_worker.models.mistral3 import Mistral3
 from chiasm_worker.models.mllama import Mllama
 from chiasm_worker.models.paligemma import PaliGemma
+from chiasm_worker.models.quantised import quantised_checkpoint
 from chiasm_worker.models.qwen2_audio import Qwen2Audio
 from chiasm_worker.models.qwen_vl import QwenVL
 from chiasm_worker.models.text import head_dim
@@ -90,23 +91,16 @@ def load_model(
     config = AutoConfig.from_pretrained(path, local_files_only=True)
     architecture = (config.architectures or ["(none named)"])[0]
     family = find_family(architecture)
-    model, loading = AutoModelForMultimodalLM.from_pretrained(
-        path,
-        dtype=dtype,
-        local_files_only=True,
-        use_safetensors=True,
-        # So that `check_complete` says it in a sentence.
-        ignore_mismatched_sizes=True,
-        output_loading_info=True,
-    )
-    check_complete(path, architecture, loading)
-    model = model.to(device).eval().requires_grad_(False)
+    checkpoint = quantised_checkpoint(path, config, dtype)
+    model = transformers_model(path, config, architecture, dtype, checkpoint)
     processor = AutoProcessor.from_pretrained(path, local_files_only=True)
     processor.chat_template = processor.chat_template or family.default_template
     # Digested before `split` fuses the projections and lets the originals go.
-    digests = digest_weights(family.weight_groups(model))
-    num_bytes = sum(parameter.nbytes for parameter in model.parameters())
+    groups = family.weight_groups(model)
+    digests = digest_weights(checkpoint.own_groups(groups) if checkpoint else groups)
     choice = choice or choose(device, dtype, *_heads(config.text_config), kernels)
+    stays, weight_quantization = how_computed(checkpoint, choice)
+    model, num_bytes = place(model, family, checkpoint if stays else None, device)
     operations = operations_of(choice, dtype)
     whole = with_patch_projections(model)
     decoder, encoder, num_deepstack = family.split(whole, config, operations)
@@ -126,35 +120,13 @@ def load_model(
         digests=digests,
         num_bytes=num_bytes,
         choice=replace(choice, exceptions=tuple(operations.exceptions)),
+        weight_quantization=weight_quantization,
     )
 
 
 def _heads(text: Any) -> tuple[int, int]:
     """Numbers in a head, and heads that share K and V."""
     return head_dim(text), text.num_attention_heads // text.num_key_value_heads
-
-
-def check_complete(path: Path, architecture: str, loading: Mapping[str, Collection[Any]]) -> None:
-    """Raise ValueError unless a checkpoint held exactly the tensors of its architecture.
-
-    transformers only logs the difference: it draws random numbers for what is missing or of another
-    shape, and drops what is left over. What is tied to another tensor, or was never more than a
-    buffer, it has taken out of the lists.
-
-    Args:
-        loading: what transformers says of how the loading went.
-    """
-    for what, names in (
-        ("lacks the tensor", loading["missing_keys"]),
-        ("holds a tensor too many,", loading["unexpected_keys"]),
-        ("has another shape for", [name for name, *_ in loading["mismatched_keys"]]),
-    ):
-        if names:
-            raise ValueError(
-                f"The checkpoint in {path} {what} {min(names)!r} (the first of {len(names)}), and "
-                f"so is no {architecture}: its answers would be wrong. Convert or download it "
-                "again."
-            )
 
 
 def eos_token_ids(generation_config: GenerationConfig) -> frozenset[int]:
