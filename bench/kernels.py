@@ -36,6 +36,11 @@ SPARSE = (
 SPARSE_COST = 1.15
 
 
+def l2_bytes(device: torch.device) -> int:
+    """The last cache before memory."""
+    return int(torch.cuda.get_device_properties(device).L2_cache_size)
+
+
 def beside(peer: Peer, inputs: dict[str, Any], ours: float) -> dict[str, Any] | None:
     """A peer's time and how many times ours it is; why not, where it refuses; None: not asked."""
     if not peer.is_here:
@@ -72,6 +77,8 @@ def measured(
         "share": round(share, 3),
         "goal": work.goal,
         "met": share >= work.goal,
+        # Then the share is of the copy rate, and what is read is not from memory.
+        "fits_cache": work.ceiling == "copy" and amount < l2_bytes(device),
         "peers": {name: row for name, row in asked.items() if row is not None},
     }
 

@@ -42,7 +42,7 @@ class Timed:
 def timed(launch: Callable[[], Any]) -> Timed:
     """Time a launch, by a recorded graph where it can be recorded.
 
-    Working sets are larger than the L2 cache, which is therefore not emptied between launches.
+    The L2 cache is not emptied between launches: what fits it is read from there.
     """
     quantiles = [0.5, 0.25, 0.75]
     launch()

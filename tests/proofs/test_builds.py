@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from chiasm_proofs.child import Child, ProofError
+from chiasm_worker.kernels import launch
 from chiasm_worker.kernels.case import builds_of, operations
-from chiasm_worker.kernels.launch import ARCHITECTURES, configuration, table
+from chiasm_worker.kernels.launch import ARCHITECTURES, architecture, configuration, table
 
 QUICK = [
     (operation, build.name, target)
@@ -53,8 +55,8 @@ def test_every_row_of_the_launch_table_is_built() -> None:
     }
     assert built == rows
     for row in rows:
-        for architecture in ARCHITECTURES:
-            assert {"num_warps", "num_stages"} <= set(configuration(*row, architecture))
+        for machine in ARCHITECTURES:
+            assert {"num_warps", "num_stages"} <= set(configuration(*row, machine))
 
 
 def test_what_the_table_does_not_hold_is_refused() -> None:
@@ -64,6 +66,22 @@ def test_what_the_table_does_not_hold_is_refused() -> None:
         configuration("norm", "w2048", "sm_75")
     with pytest.raises(ValueError, match="for tests on the interpreter"):
         configuration("paged_decode", "float32", "sm_90")
+
+
+def test_proofs_launch_as_a_gpu_is_launched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fault: a variant's base overrode it again, and a proof had tiles that no GPU has."""
+    rows = [(operation, variant) for operation, rows in table().items() for variant in rows]
+    own = [row for row in rows if not table()[row[0]][row[1]].get("interpreter_only")]
+    for machine in ARCHITECTURES:
+        wanted = {row: configuration(*row, machine) for row in own}
+        with monkeypatch.context() as patched:
+            patched.setattr(launch, "ON_CPU", machine)
+            architecture.cache_clear()
+            configuration.cache_clear()
+            found = {row: configuration(*row, architecture(torch.device("cpu"))) for row in own}
+        architecture.cache_clear()
+        configuration.cache_clear()
+        assert found == wanted
 
 
 def test_a_row_has_the_numbers_of_the_row_it_is_like() -> None:

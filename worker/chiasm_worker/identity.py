@@ -30,6 +30,7 @@ from chiasm_contract.fingerprint import Weights as WeightFields
 from transformers.utils.logging import disable_progress_bar
 
 from chiasm_worker.engine.engine import cache_spec
+from chiasm_worker.kernels.launch import machine
 from chiasm_worker.kvcache.prefix_cache import root_key
 from chiasm_worker.kvcache.spec import KVCacheSpec
 from chiasm_worker.modality.options import resolved_options
@@ -95,13 +96,13 @@ def build_identity(model: LoadedModel, spec: KVCacheSpec, attention_numerics: st
 
 
 def numerics_class(attention: str, device: torch.device) -> str:
-    """Who computes, and so how numbers are rounded: kernels, device, library, our own arithmetic.
+    """Who computes, and so how numbers are rounded: kernels, machine, library, our own arithmetic.
 
     Args:
         attention: the implementation's name.
     """
     library = ".".join(torch.__version__.split(".")[:2])
-    return f"{attention}-{device.type}-{library}/{NUMERICS_VERSION}"
+    return f"{attention}-{machine(device)}-{library}/{NUMERICS_VERSION}"
 
 
 def folder_identity(folder: Path, dtype: Dtype, block_size: BlockSize) -> Identity:

@@ -27,16 +27,15 @@ _POINTERS = {
 @contextmanager
 def launching_as(machine: str) -> Iterator[None]:
     """Within it the CPU's launches have the configurations of `machine`, a row of the table."""
-    own = launch.INTERPRETER
     _be(machine)
     try:
         yield
     finally:
-        _be(own)
+        _be(launch.INTERPRETER)
 
 
 def _be(machine: str) -> None:
-    launch.INTERPRETER = machine
+    launch.ON_CPU = machine
     launch.architecture.cache_clear()
     launch.configuration.cache_clear()
 

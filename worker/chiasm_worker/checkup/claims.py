@@ -29,6 +29,7 @@ def identity_faults(engine: Engine, said: IdentityReport) -> Iterator[str]:
         "compute.weights.language": model.digests.language,
         "compute.weights.vision_encoder": model.digests.vision_encoder,
         "compute.weights.projector": model.digests.projector,
+        "compute.weight_quantization": model.weight_quantization,
         "compute.compute_dtype": str(model.dtype).removeprefix("torch."),
         "compute.attention_numerics": numerics_class(
             engine.runner.attention.numerics, model.device

@@ -56,7 +56,7 @@ def attend_tile(
     exists = start + key < length
     if BLOCK_SIZE == 0:
         block = tl.zeros([], tl.int64)
-        slot = start + key
+        slot = (start + key).to(tl.int64)
     elif BLOCK_SIZE % TILE == 0:
         # The whole tile lies in one block.
         block = tl.load(table + start // BLOCK_SIZE).to(tl.int64)

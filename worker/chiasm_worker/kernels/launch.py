@@ -19,6 +19,8 @@ import torch
 TABLE = Path(__file__).with_name("launch.toml")
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100", "gfx942", "gfx950")
 INTERPRETER = "interpreter"
+# What a CPU is launched as; the proofs put a GPU's name here to launch as that GPU does.
+ON_CPU = INTERPRETER
 # What is handed to Triton's launcher and not to the kernel; the last only where it is AMD's.
 OPTIONS = ("num_warps", "num_stages", "matrix_instr_nonkdim")
 
@@ -55,7 +57,7 @@ def configuration(operation: str, variant: str, architecture: str) -> dict[str, 
     numbers: dict[str, int] = {}
     small: dict[str, int] = {}
     for row in _chain(operation, variant):
-        if row.get("interpreter_only") and architecture != INTERPRETER:
+        if row.get("interpreter_only") and architecture != ON_CPU:
             raise ValueError(
                 f"{operation} of {variant} is for tests on the interpreter, not for GPUs."
             )
@@ -76,23 +78,27 @@ def queries_of(num_rows: int, group: int) -> int:
 
 
 @functools.cache
+def machine(device: torch.device) -> str:
+    """What computes, as its vendor names its instructions: cpu, sm_89, gfx942."""
+    if device.type == "cpu":
+        return "cpu"
+    properties = torch.cuda.get_device_properties(device)
+    if torch.version.hip:
+        return str(properties.gcnArchName).split(":")[0]
+    return f"sm_{properties.major}{properties.minor}"
+
+
+@functools.cache
 def architecture(device: torch.device) -> str:
     """The table's word for a device; the CPU's is the interpreter's.
 
     Raises: ValueError for a GPU that the kernels were not proved for.
     """
     if device.type == "cpu":
-        return INTERPRETER
-    properties = torch.cuda.get_device_properties(device)
-    if torch.version.hip:
-        name = str(properties.gcnArchName).split(":")[0]
-    else:
-        # Within a major version the later ones run what the first one runs.
-        name = {8: "sm_80", 9: "sm_90", 10: "sm_100"}.get(
-            properties.major, f"sm_{properties.major}{properties.minor}"
-        )
-    if name not in ARCHITECTURES:
-        raise ValueError(
-            f"{properties.name} is a {name}; the kernels are proved for {ARCHITECTURES}."
-        )
-    return name
+        return ON_CPU
+    name = machine(device)
+    # Within a major version the later ones run what the first one runs.
+    family = {"sm_8": "sm_80", "sm_9": "sm_90", "sm_10": "sm_100"}.get(name[:-1], name)
+    if family not in ARCHITECTURES:
+        raise ValueError(f"the GPU is a {name}; the kernels are proved for {ARCHITECTURES}.")
+    return family

@@ -6,6 +6,7 @@ decoder that is almost right gives answers that are almost right.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -119,9 +120,22 @@ def load_model(
         device=device,
         digests=digests,
         num_bytes=num_bytes,
-        choice=replace(choice, exceptions=tuple(operations.exceptions)),
+        choice=said_whole(choice, operations.exceptions, kernels),
         weight_quantization=weight_quantization,
     )
+
+
+def said_whole(choice: Choice, exceptions: Sequence[str], asked: Kernels) -> Choice:
+    """The choice with what torch computes all the same.
+
+    Raises: ValueError when that is anything, and Triton was asked for.
+    """
+    if asked == "triton" and exceptions:
+        raise ValueError(
+            f"spec.engine.kernels is triton, but {'; '.join(exceptions)}. Set it to auto, and "
+            "torch computes these."
+        )
+    return replace(choice, exceptions=tuple(exceptions))
 
 
 def _heads(text: Any) -> tuple[int, int]:

@@ -16,7 +16,12 @@ _PICTURES = (37, 1, 0, 150, 64)
 
 
 def _draw(
-    num_slots: int, num_heads: int, head_dim: int, counts: Sequence[int], dtype: torch.dtype
+    num_slots: int,
+    num_heads: int,
+    head_dim: int,
+    counts: Sequence[int],
+    dtype: torch.dtype,
+    far: bool = False,
 ) -> Callable[[Draw], Inputs]:
     def draw(random: Draw) -> Inputs:
         held, hole = random.memory.holding, random.integer(0, 3) * 8
@@ -25,7 +30,7 @@ def _draw(
         starts = torch.tensor([0, *counts]).cumsum(0).to(torch.int32)
         return {
             "slots": held(slots, hole),
-            "kv": held(kv, hole),
+            "kv": _far(random, kv) if far else held(kv, hole),
             "starts": held(starts),
             "max_tokens": max(counts, default=0),
             "scale": head_dim**-0.5,
@@ -34,18 +39,28 @@ def _draw(
     return draw
 
 
+def _far(random: Draw, kv: torch.Tensor) -> torch.Tensor:
+    """Tokens so far apart that offsets exceed 2^31 elements."""
+    tokens = random.memory.far(kv.shape, kv.dtype, (1 << 31) // (len(kv) - 1) + 64)
+    return tokens.copy_(kv)
+
+
 def _case(
     num_slots: int,
     num_heads: int,
     head_dim: int,
     counts: Sequence[int],
     dtype: torch.dtype,
+    *,
+    far: bool = False,
     quick: bool = False,
 ) -> Case:
+    where = ", beyond 2^31" if far else ""
+    size = f"{num_slots} slots, {num_heads}x{head_dim} {str(dtype)[6:]}"
     return Case(
-        f"{len(counts)} pictures, {num_slots} slots, {num_heads}x{head_dim} {str(dtype)[6:]}",
+        f"{len(counts)} pictures, {size}{where}",
         "soft_slots",
-        _draw(num_slots, num_heads, head_dim, counts, dtype),
+        _draw(num_slots, num_heads, head_dim, counts, dtype, far),
         FLOAT_TOLERANCES[dtype],
         lambda inputs: len(inputs["starts"]) - 1,
         _alone,
@@ -72,6 +87,7 @@ CASES = (
     _case(1, 2, 16, (3,), _FP32),
     # More than one chunk of a GPU.
     _case(7, 1, 16, (1300, 512), _BF16),
+    _case(4, 1, 16, (21,), _BF16, far=True, quick=True),
     _case(4, 2, 16, (), _BF16),
     _case(4, 2, 16, (0, 0), _BF16),
 )

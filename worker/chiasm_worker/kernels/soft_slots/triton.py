@@ -97,7 +97,7 @@ def slots_merge_kernel(
     item = row // num_slots
     num_tokens = tl.load(starts + item + 1) - tl.load(starts + item)
     place = row * tl.num_programs(1) + head
-    count = tl.cdiv(num_tokens, CHUNK)
+    count = tl.minimum(tl.cdiv(num_tokens, CHUNK), max_parts)
     pooled = merge_parts(parts, part_lse, place * max_parts, count, HEAD_DIM, DIM)
     dim = tl.arange(0, DIM)
     to = out + place * HEAD_DIM + dim
