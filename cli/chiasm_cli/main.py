@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from chiasm_contract.config import CompressionMethod, CompressionRatio, Detail, DeviceKind, Dtype
+from chiasm_contract.config import (
+    CompressionMethod,
+    CompressionRatio,
+    Detail,
+    DeviceKind,
+    Dtype,
+    Kernels,
+)
 
 from chiasm_cli import ask as asking
 from chiasm_cli import decay, doctor, fingerprint, namespaces, rollout
@@ -55,6 +62,10 @@ def serve(  # noqa: PLR0913, PLR0917 - one parameter for each option
     ] = "",
     dtype: Annotated[Dtype, typer.Option(help="Precision that is computed in.")] = "float32",
     device: Annotated[DeviceKind, typer.Option(help="Where it is computed.")] = "cpu",
+    kernels: Annotated[
+        Kernels,
+        typer.Option(help="Triton where it can compute, never, or nothing starts without it."),
+    ] = "auto",
     kv_cache_bytes: Annotated[
         int, typer.Option(min=2**20, help="Memory for cached keys and values.")
     ] = 256 * 2**20,
@@ -92,6 +103,7 @@ def serve(  # noqa: PLR0913, PLR0917 - one parameter for each option
             model_id=model_id,
             dtype=dtype,
             device=device,
+            kernels=kernels,
             kv_cache_bytes=kv_cache_bytes,
             images=images,
             videos=videos,

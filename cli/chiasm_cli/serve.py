@@ -27,6 +27,7 @@ from chiasm_contract.config import (
     Dtype,
     EngineLimits,
     ImageLimits,
+    Kernels,
     MediaLimits,
     SidecarConfig,
     VideoLimits,
@@ -71,6 +72,8 @@ class Choices:
     compression_method: CompressionMethod = "salient"
     # Who may ask; None: everybody.
     api_keys: Path | None = None
+    # Who computes attention and what is around it.
+    kernels: Kernels = "auto"
 
 
 class _Stopped(Exception):
@@ -129,6 +132,7 @@ def configs(choices: Choices, folder: Path, scratch: Path) -> tuple[WorkerConfig
         model_path=folder,
         dtype=choices.dtype,
         device=choices.device,
+        kernels=choices.kernels,
         vision=VisionConfig(
             compression=choices.compression,
             low_detail_compression=choices.low_detail_compression,

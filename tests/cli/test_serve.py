@@ -51,6 +51,8 @@ def test_every_choice_reaches_its_part(tmp_path: Path) -> None:
         kinds = (part.images, part.videos, part.audios)
         assert [kind.max_per_prompt for kind in kinds] == [5, 3, 2]
     assert worker.socket_path == sidecar.worker_socket == tmp_path / "worker.sock"
+    assert worker.kernels == "auto"
+    assert configs(chosen(kernels="torch"), tmp_path, tmp_path)[0].kernels == "torch"
     assert configs(chosen(model="x"), tmp_path / "own", tmp_path)[1].model_id == "own"
     assert configs(chosen(), tmp_path / "model", tmp_path)[1].model_id == "demo"
 

@@ -19,6 +19,7 @@ from chiasm_worker.attention.reference import ReferenceAttention
 from chiasm_worker.engine.engine import cache_spec
 from chiasm_worker.equality import Prepared
 from chiasm_worker.identity import build_identity, cache_root, resize_backend
+from chiasm_worker.kernels.launch import machine
 from chiasm_worker.models.registry import load_model
 from chiasm_worker.models.tiny import TINY_MODELS
 from safetensors.torch import load_file, save_file
@@ -218,14 +219,20 @@ def test_who_computes_counts(prepared: Callable[[str], Prepared], monkeypatch: p
     """The fault: vectors of a GPU, of another library or of our own older arithmetic are taken."""
     model = prepared("qwen3-grouped").model
     spec = cache_spec(model, EngineLimits())
+    gpus = [SimpleNamespace(major=9, minor=0), SimpleNamespace(major=9, minor=0),
+            SimpleNamespace(major=8, minor=9)]  # fmt: skip
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: gpus[device.index])
+    machine.cache_clear()
 
     def now(device: torch.device = CPU) -> Identity:
         return build_identity(replace(model, device=device), spec, ReferenceAttention.numerics)
 
     before, field = now(), {"compute.attention_numerics"}
     assert changed(before, now(torch.device("cuda:0"))) == field
-    # Which of several equal devices is no difference.
+    # Which of several equal devices is no difference; another generation's is.
     assert changed(now(torch.device("cuda:1")), now(torch.device("cuda:0"))) == set()
+    assert changed(now(torch.device("cuda:2")), now(torch.device("cuda:0"))) == field
+    machine.cache_clear()
     monkeypatch.setattr("chiasm_worker.identity.NUMERICS_VERSION", 0)
     assert changed(before, now()) == field
     monkeypatch.undo()

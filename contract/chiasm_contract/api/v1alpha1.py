@@ -299,6 +299,13 @@ _CPU_SHARE_OF_A_REQUEST = rule(
     "must have cpu: autoscaling.hpa.cpuUtilizationPercent is a share of it",
     field=".resources.requests",
 )
+_TRITON_CAN_COMPUTE = rule(
+    "self.engine.kernels != 'triton' || "
+    "(self.resources.device.type != 'cpu' && self.engine.dtype != 'float32')",
+    "is triton only where resources.device.type is nvidia or amd and engine.dtype is bfloat16 or "
+    "float16",
+    field=".engine.kernels",
+)
 _FILES_FIT_IN_BODY = tuple(
     rule(
         f"self.model.modalities.{kind}.maxPerPrompt == 0 || "
@@ -316,7 +323,11 @@ class Spec(ApiModel):
 
     model_config = ConfigDict(
         json_schema_extra=rules(
-            *_FITS_IN_MEMORY, _TIER_FITS_IN_MEMORY, _CPU_SHARE_OF_A_REQUEST, *_FILES_FIT_IN_BODY
+            *_FITS_IN_MEMORY,
+            _TIER_FITS_IN_MEMORY,
+            _CPU_SHARE_OF_A_REQUEST,
+            _TRITON_CAN_COMPUTE,
+            *_FILES_FIT_IN_BODY,
         )
     )
 
