@@ -17,6 +17,7 @@ from transformers import AutoModelForMultimodalLM, GenerationConfig
 
 from chiasm_worker.attention.choose import Choice
 from chiasm_worker.models.base import Family
+from chiasm_worker.models.files import weight_files
 from chiasm_worker.models.quantised import QuantisedCheckpoint
 
 logger = logging.getLogger(__name__)
@@ -29,7 +30,11 @@ def transformers_model(
     dtype: torch.dtype,
     checkpoint: QuantisedCheckpoint | None,
 ) -> Any:
-    """transformers' own model on the CPU, complete; a quantised checkpoint's dequantised."""
+    """transformers' own model on the CPU, complete; a quantised checkpoint's dequantised.
+
+    Raises: ValueError for a damaged file and for a checkpoint that is not complete, OSError for a
+    missing file.
+    """
     given = {
         "dtype": dtype,
         # So that `check_complete` says it in a sentence.
@@ -37,6 +42,7 @@ def transformers_model(
         "output_loading_info": True,
     }
     if checkpoint is None:
+        weight_files(path)
         model, loading = AutoModelForMultimodalLM.from_pretrained(
             path, local_files_only=True, use_safetensors=True, **given
         )

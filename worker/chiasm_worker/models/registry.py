@@ -29,6 +29,7 @@ from chiasm_worker.models.llava_onevision import LlavaOnevision
 from chiasm_worker.models.mistral3 import Mistral3
 from chiasm_worker.models.mllama import Mllama
 from chiasm_worker.models.paligemma import PaliGemma
+from chiasm_worker.models.quantisation import check_described
 from chiasm_worker.models.quantised import quantised_checkpoint
 from chiasm_worker.models.qwen2_audio import Qwen2Audio
 from chiasm_worker.models.qwen_vl import QwenVL
@@ -88,6 +89,7 @@ def load_model(
             f"{path} holds no config.json, so it is no model folder; point model_path at the "
             "folder that `save_pretrained` wrote."
         )
+    check_described(path)
     config = AutoConfig.from_pretrained(path, local_files_only=True)
     architecture = (config.architectures or ["(none named)"])[0]
     family = find_family(architecture)
