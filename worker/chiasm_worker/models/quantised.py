@@ -10,7 +10,6 @@ Must not know: families, Triton, where anything is computed.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -80,28 +79,14 @@ class QuantisedCheckpoint:
             )
         return name
 
-    def state_dict(self) -> Tensors:
-        """All tensors as an unquantised checkpoint would hold them."""
+    def take_state_dict(self) -> Tensors:
+        """All tensors as an unquantised checkpoint would hold them; none of them is kept here."""
         dense = {
             f"{layer}.weight": dequantise(self.packed[name]).to(self._dtype)
             for name, layer in self._layers.items()
         }
-        return {**self._plain, **dense}
-
-    def let_go(self, groups: WeightGroups) -> None:
-        """Free the dequantised weights of a model whose products are computed with packed ones."""
-        for name in self._layers:
-            weight = groups.language[f"{name}.weight"]
-            weight.data = weight.new_empty(0)
-
-    def attach(self, groups: WeightGroups, device: torch.device) -> int:
-        """Give a model its packed weights, where it is computed; returns their bytes."""
-        num_bytes = 0
-        for name, packed in self.packed.items():
-            parameter: Any = groups.language[f"{name}.weight"]
-            parameter.packed_weight = packed.to(device)
-            num_bytes += packed.num_bytes
-        return num_bytes
+        plain, self._plain = self._plain, {}
+        return {**plain, **dense}
 
     def own_groups(self, groups: WeightGroups) -> WeightGroups:
         """The groups with the file's own tensors in place of those that were dequantised.
@@ -134,12 +119,6 @@ def quantised_checkpoint(
 
 def _holds(weight: torch.Tensor, packed: PackedWeight, dtype: torch.dtype) -> bool:
     return torch.equal(weight.detach().to(dtype), dequantise(packed).to(dtype))
-
-
-def packed_weights(parameters: Mapping[str, torch.Tensor]) -> dict[str, PackedWeight]:
-    """The packed weights that were attached to parameters, by the parameters' names."""
-    found = {name: getattr(each, "packed_weight", None) for name, each in parameters.items()}
-    return {name: packed for name, packed in found.items() if packed is not None}
 
 
 def _take_layers(tensors: Tensors) -> dict[str, Tensors]:

@@ -102,8 +102,13 @@ def load_model(
     digests = digest_weights(checkpoint.own_groups(groups) if checkpoint else groups)
     choice = choice or choose(device, dtype, *_heads(config.text_config), kernels)
     stays, weight_quantization = how_computed(checkpoint, choice)
-    model, num_bytes = place(model, family, checkpoint if stays else None, device)
-    operations = operations_of(choice, dtype)
+    packed = checkpoint.packed if checkpoint and stays else {}
+    # What was read of the files is needed no more.
+    del checkpoint, groups
+    model, packed, num_bytes = place(model, family, packed, device)
+    operations = operations_of(choice, dtype, packed)
+    # Each weight is let go as soon as it is fused.
+    del packed
     whole = with_patch_projections(model)
     decoder, encoder, num_deepstack = family.split(whole, config, operations)
     return LoadedModel(
