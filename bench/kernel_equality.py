@@ -146,16 +146,18 @@ def engines(child: Child, rng: random.Random, rounds: int) -> dict[str, Any]:
 
 def quantised_engines(child: Child, rng: random.Random) -> dict[str, Any]:
     """Tokens that differ between packed weights and what they stand for, computed by torch."""
-    num_tokens = num_mismatches = 0
+    num_tokens = num_mismatches = num_launches = 0
     for model, scheme in QUANTISED:
         asked: dict[str, Any] = {"model": model, "scheme": scheme, "seed": rng.getrandbits(31)}
         answer = child.ask("quantised_engine", timeout_seconds=600, **asked)
         num_tokens += answer["num_tokens"]
         num_mismatches += answer["num_mismatches"]
+        num_launches += answer["num_launches"]
         print(asked, answer, flush=True)
     return {
         "quantised_engine_tokens": num_tokens,
         "quantised_engine_token_mismatches": num_mismatches,
+        "quantised_engine_launches": num_launches,
     }
 
 

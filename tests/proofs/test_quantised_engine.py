@@ -22,5 +22,8 @@ def test_same_tokens(interpreted: Child, model: str, scheme: tuple[Any, ...], se
     answer = interpreted.ask("quantised_engine", model=model, seed=seed, scheme=described)
     assert answer["num_tokens"] > 0
     assert answer["num_mismatches"] == 0, f"seed {seed}"
+    # The faults: weights dequantised without a word; answers that are the same whatever was asked.
+    assert answer["num_launches"] > 0
+    assert answer["num_kinds"] > 1, f"seed {seed}"
     # Embeddings and tower stay as they are.
     assert answer["bytes_of_plain"] < 0.75

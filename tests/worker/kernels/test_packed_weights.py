@@ -18,6 +18,7 @@ from chiasm_worker.kernels.quantised_linear.packed import (
     unpack,
 )
 from compressed_tensors.compressors import BaseCompressor
+from compressed_tensors.compressors.pack_quantized.helpers import pack_to_int32
 from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -199,6 +200,8 @@ def test_an_order_of_activations_is_refused_unless_it_is_none() -> None:
             lambda t: t.update(weight_scale=t["weight_scale"].float() + 1e-5),
             "layer: scales beside zero points have more digits",
         ),
+        (lambda t: t["weight_scale"][3, 1:].fill_(torch.nan), "layer.weight_scale holds NaN"),
+        (lambda t: t["weight_scale"][3, 1:].fill_(-torch.inf), "layer.weight_scale holds NaN or"),
     ],
 )
 def test_what_a_file_lacks_or_has_otherwise_is_named(
@@ -208,6 +211,24 @@ def test_what_a_file_lacks_or_has_otherwise_is_named(
     change(written)
     with pytest.raises(ValueError, match=said):
         repack("layer", written, GROUPED.scheme)
+
+
+@pytest.mark.parametrize("form", [PACK, INT])
+@pytest.mark.parametrize("packed", [False, True])
+def test_zero_points_of_symmetric_weights_are_zeros(form: str, packed: bool) -> None:
+    what = replace(GROUPED, num_outputs=37, scheme=Scheme(form, 8, 128, True))
+    written = compressed(what)
+    plain = dequantise(repack("layer", written, what.scheme))
+    zeros = torch.zeros((37, 2), dtype=torch.int8)
+
+    def held() -> torch.Tensor:
+        return pack_to_int32(zeros, 8, packed_dim=0) if packed and form == PACK else zeros
+
+    again = repack("layer", {**written, "weight_zero_point": held()}, what.scheme)
+    assert torch.equal(dequantise(again), plain)
+    zeros[36, 1] = -3
+    with pytest.raises(ValueError, match=r"layer\.weight_zero_point is not 0 .* are symmetric"):
+        repack("layer", {**written, "weight_zero_point": held()}, what.scheme)
 
 
 def test_groups_that_do_not_divide_the_inputs_are_refused() -> None:

@@ -7,7 +7,9 @@ import re
 import pytest
 import torch
 from chiasm_worker.attention.choose import Choice
+from chiasm_worker.kernels.quantised_linear.packed import pack
 from chiasm_worker.layers import mlp
+from chiasm_worker.layers.linear import Linear, QuantisedLinear
 from chiasm_worker.layers.norm import HeadRMSNorm, OffsetRMSNorm, RMSNorm
 from chiasm_worker.layers.operations import TorchOperations, operations_of
 from chiasm_worker.layers.triton_operations import TritonNorm, TritonOperations
@@ -24,6 +26,21 @@ def test_the_choice_decides() -> None:
     tritons = operations_of(TRITON, BF16)
     assert isinstance(tritons.norm(torch.ones(8, dtype=BF16), 1e-6, offset=False), TritonNorm)
     assert list(torchs.exceptions) == list(tritons.exceptions) == []
+
+
+def test_packed_weights_are_found_by_their_projections_names() -> None:
+    packed = pack(torch.ones((3, 64), dtype=torch.int8), torch.ones((3, 1)), None, 8, 0)
+    operations, bias = operations_of(TRITON, BF16, {"layers.0.mlp.up_proj": packed}), torch.ones(3)
+    quantised = operations.linear("layers.0.mlp.up_proj", torch.empty(0), bias)
+    assert isinstance(quantised, QuantisedLinear)
+    assert quantised.weight is packed
+    assert quantised.bias is bias
+    weight = torch.ones(3, 64)
+    for other in (operations, TorchOperations()):
+        plain = other.linear("layers.1.mlp.up_proj", weight, None)
+        assert isinstance(plain, Linear)
+        assert plain.weight is weight
+        assert plain.bias is None
 
 
 @pytest.mark.parametrize(

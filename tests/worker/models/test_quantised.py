@@ -20,7 +20,7 @@ from chiasm_worker.identity import build_identity
 from chiasm_worker.kernels.quantised_linear.packed import Scheme, dequantise, repack
 from chiasm_worker.layers.linear import Linear, QuantisedLinear, fuse
 from chiasm_worker.models.base import LoadedModel
-from chiasm_worker.models.quantised import quantisation_of
+from chiasm_worker.models.quantisation import quantisation_of
 from chiasm_worker.models.registry import load_model
 from chiasm_worker.models.tiny.quantised import described, quantise, write_quantised
 from compressed_tensors.compressors.pack_quantized.helpers import pack_to_int32
@@ -137,9 +137,30 @@ def test_several_files(twins: Callable[[str, Scheme], tuple[Path, Path]]) -> Non
         (("weights", "type"), "float", "weights.type 'float'"),
         (("weights", "actorder"), "group", "weights.actorder 'group'; this engine takes none"),
         (("weights", "strategy"), "tensor", "weights.strategy 'tensor'"),
-        (("weights", "group_size"), 16, "Groups of 16 inputs"),
-        (("weights", "num_bits"), 3, "Weights of 3 bits"),
+        (("weights", "group_size"), 16, "weights.group_size 16; this engine takes 32 or 64"),
+        (("weights", "num_bits"), 3, "weights.num_bits 3; this engine takes 4 or 8"),
         (("weights", "dynamic"), True, "weights.dynamic True"),
+        (("weights", "symmetric"), "true", "weights.symmetric 'true'; this engine takes True or"),
+        (("weights", "symmetric"), 1, "weights.symmetric 1"),
+        (("weights", "symmetric"), None, "weights.symmetric None"),
+        (("weights", "num_bits"), None, "weights.num_bits None"),
+        (("weights", "num_bits"), "four", "weights.num_bits 'four'"),
+        (("weights", "num_bits"), [4], r"weights.num_bits \[4\]"),
+        (("weights", "group_size"), None, "weights.group_size None"),
+        (("weights", "group_size"), "32", "weights.group_size '32'"),
+        (("weights", "group_size"), 0, "weights.group_size 0"),
+        (("weights", "group_size"), {}, "weights.group_size {}"),
+        (("weights", "strategy"), None, "weights.strategy None"),
+        (("group", "weights"), "x", "has 'x' as weights of its quantisation; it must be a JSON"),
+        (("group", "weights"), None, "has None as weights of its quantisation"),
+        (("config_groups",), {"group_0": None}, "has None as config_groups.group_0 of its"),
+        (("config_groups",), {"W8A16": ["Linear"]}, r"has \['Linear'\] as config_groups.W8A16"),
+        (("config_groups",), [1], r"has \[1\] as config_groups"),
+        (("config_groups",), "x", "has 'x' as config_groups"),
+        (("sparsity_config",), "x", "has 'x' as sparsity_config"),
+        (("quant_method",), ["x"], r"quant_method \['x'\]"),
+        (("ignore",), [1], r"has \[1\] as quantization_config.ignore; it must be a list"),
+        (("ignore",), "lm_head", "has 'lm_head' as quantization_config.ignore; it must be a list"),
         (("ignore",), ["re:.*("], r"ignores the layers 're:\.\*\(', which is no pattern"),
     ],
 )
@@ -184,12 +205,36 @@ def test_other_layers_are_refused(
         load_model(quantised, torch.float32, CPU)
 
 
-def test_what_a_layer_lacks_is_named(twins: Callable[[str, Scheme], tuple[Path, Path]]) -> None:
-    quantised, _ = twins("qwen3-grouped", INT4)
+INT8 = Scheme("int-quantized", 8, 32, False)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "part"),
+    [(scheme, part) for scheme in (INT4, INT8) for part in quantise(torch.ones(32, 32), scheme)[0]],
+)
+def test_what_a_layer_lacks_is_named(
+    scheme: Scheme, part: str, twins: Callable[[str, Scheme], tuple[Path, Path]]
+) -> None:
+    """The fault: codes without their scales, taken for weights."""
+    quantised, _ = twins("qwen3-grouped", scheme)
     tensors = load_file(quantised / "model.safetensors")
-    del tensors[f"{PROJECTION}.weight_scale"]
+    del tensors[f"{PROJECTION}.{part}"]
     save_file(tensors, quantised / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(ValueError, match=f"{PROJECTION} lacks weight_scale"):
+    with pytest.raises(ValueError, match=f"{PROJECTION} lacks {part}"):
+        load_model(quantised, torch.float32, CPU)
+
+
+@pytest.mark.parametrize("scheme", [INT4, INT8])
+def test_codes_alone_are_no_weight(
+    scheme: Scheme, twins: Callable[[str, Scheme], tuple[Path, Path]]
+) -> None:
+    quantised, _ = twins("qwen3-grouped", scheme)
+    tensors = load_file(quantised / "model.safetensors")
+    mine = [name for name in tensors if name.startswith(PROJECTION)]
+    tensors = {name: tensor for name, tensor in tensors.items() if name not in mine}
+    tensors[f"{PROJECTION}.weight"] = torch.ones((64, 128), dtype=torch.int8)
+    save_file(tensors, quantised / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ValueError, match=f"{PROJECTION} lacks weight_"):
         load_model(quantised, torch.float32, CPU)
 
 

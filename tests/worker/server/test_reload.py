@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import shutil
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -212,6 +213,28 @@ async def test_a_folder_that_cannot_be_served_changes_nothing(
     assert await answers(worker, picture(1)) == want
     assert (await worker.client.get("/identity")).text == before
     assert await metric(worker, "chiasm_worker_engine_generation") == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "damaged"),
+    [
+        ("config.json", '{"quantization_config": "int4"}'),
+        ("model.safetensors.index.json", "{}"),
+        ("model.safetensors", "cut"),
+    ],
+)
+async def test_a_damaged_folder_is_told(worker: Worker, folder: Folder, name: str, damaged: str):
+    """The fault: an internal error, for which nobody knows the cause."""
+    beside = folder.path.with_name("damaged")
+    shutil.copytree(folder.path, beside)
+    if name.endswith("index.json"):
+        (beside / "model.safetensors").unlink()
+    (beside / name).write_text(damaged)
+    folder.path.unlink()
+    folder.path.symlink_to(beside)
+    response = await worker.client.post("/-/reload")
+    assert (response.status_code, response.json()["code"]) == (400, "model_load_failed")
+    assert f"{name} " in response.json()["message"]
 
 
 async def test_a_model_of_another_shape_takes_a_restart(

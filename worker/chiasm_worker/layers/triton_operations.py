@@ -7,13 +7,15 @@ Must not know: models. Importing it imports Triton; see operations.py.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 
 from chiasm_worker.kernels.activation.reference import ACTIVATIONS
 from chiasm_worker.kernels.activation.triton import activation_mul
 from chiasm_worker.kernels.norm.triton import MAX_SIZE, rms_norm
+from chiasm_worker.kernels.quantised_linear.packed import PackedWeight
+from chiasm_worker.layers.linear import Linear, QuantisedLinear
 from chiasm_worker.layers.mlp import Gated
 from chiasm_worker.layers.norm import Norm
 from chiasm_worker.layers.operations import TorchOperations
@@ -23,10 +25,17 @@ _ALSO_CALLED = {"swish": "silu"}
 
 
 class TritonOperations:
-    """Makes operations for a decoder that computes in `dtype`."""
+    """Makes operations for a decoder that computes in `dtype`.
 
-    def __init__(self, dtype: torch.dtype) -> None:
+    Args:
+        packed: weights that stay quantised, by their projections' names.
+    """
+
+    def __init__(
+        self, dtype: torch.dtype, packed: Mapping[str, PackedWeight] | None = None
+    ) -> None:
         self._dtype = dtype
+        self._packed = dict(packed or {})
         self._torch = TorchOperations()
         # In order, each once: all layers of a model have the same.
         self._exceptions: dict[str, None] = {}
@@ -35,6 +44,13 @@ class TritonOperations:
     def exceptions(self) -> Sequence[str]:
         """See Operations."""
         return tuple(self._exceptions)
+
+    def linear(
+        self, name: str, weight: torch.Tensor, bias: torch.Tensor | None
+    ) -> Linear | QuantisedLinear:
+        """See Operations; a packed weight is given away, so that fusing holds no second copy."""
+        packed = self._packed.pop(name, None)
+        return Linear(weight, bias) if packed is None else QuantisedLinear(packed, bias)
 
     def norm(self, weight: torch.Tensor, eps: float, *, offset: bool) -> Norm:
         """See Operations."""

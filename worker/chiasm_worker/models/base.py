@@ -136,7 +136,7 @@ class Family(Protocol):
         Args:
             model: the transformers model, whose language side is given up by this call.
             config: its configuration.
-            operations: who computes our decoder's norms and activations.
+            operations: who computes our decoder's projections, norms and activations.
         """
         ...
 

@@ -16,7 +16,9 @@ import transformers
 from transformers import AutoModelForMultimodalLM, GenerationConfig
 
 from chiasm_worker.attention.choose import Choice
+from chiasm_worker.kernels.quantised_linear.packed import PackedWeight
 from chiasm_worker.models.base import Family
+from chiasm_worker.models.files import weight_files
 from chiasm_worker.models.quantised import QuantisedCheckpoint
 
 logger = logging.getLogger(__name__)
@@ -29,7 +31,11 @@ def transformers_model(
     dtype: torch.dtype,
     checkpoint: QuantisedCheckpoint | None,
 ) -> Any:
-    """transformers' own model on the CPU, complete; a quantised checkpoint's dequantised."""
+    """transformers' own model on the CPU, complete; a quantised checkpoint's dequantised.
+
+    Raises: ValueError for a damaged file and for a checkpoint that is not complete, OSError for a
+    missing file.
+    """
     given = {
         "dtype": dtype,
         # So that `check_complete` says it in a sentence.
@@ -37,6 +43,7 @@ def transformers_model(
         "output_loading_info": True,
     }
     if checkpoint is None:
+        weight_files(path)
         model, loading = AutoModelForMultimodalLM.from_pretrained(
             path, local_files_only=True, use_safetensors=True, **given
         )
@@ -45,7 +52,7 @@ def transformers_model(
         plain = copy.deepcopy(config)
         del plain.quantization_config
         model, loading = getattr(transformers, architecture).from_pretrained(
-            None, config=plain, state_dict=checkpoint.state_dict(), **given
+            None, config=plain, state_dict=checkpoint.take_state_dict(), **given
         )
         if (path / "generation_config.json").is_file():
             model.generation_config = GenerationConfig.from_pretrained(path, local_files_only=True)
@@ -64,20 +71,22 @@ def how_computed(checkpoint: QuantisedCheckpoint | None, choice: Choice) -> tupl
 
 
 def place(
-    model: Any, family: Family, packed: QuantisedCheckpoint | None, device: torch.device
-) -> tuple[Any, int]:
-    """A model on its device, and what its weights take there.
+    model: Any, family: Family, packed: Mapping[str, PackedWeight], device: torch.device
+) -> tuple[Any, dict[str, PackedWeight], int]:
+    """A model and its packed weights on their device, and what its weights take there.
 
     Args:
-        packed: the checkpoint, if its weights stay quantised; dequantised ones are let go.
+        packed: weights of the decoder's projections that stay quantised; the model's own of the
+            same names are let go.
     """
-    if packed is not None:
-        packed.let_go(family.weight_groups(model))
+    language = family.weight_groups(model).language
+    for name in packed:
+        weight = language[f"{name}.weight"]
+        weight.data = weight.new_empty(0)
     placed = model.to(device)
-    num_bytes = sum(parameter.nbytes for parameter in placed.parameters())
-    if packed is not None:
-        num_bytes += packed.attach(family.weight_groups(placed), device)
-    return placed, num_bytes
+    ours = {name: weight.to(device) for name, weight in packed.items()}
+    num_bytes = sum(weight.nbytes for weight in placed.parameters())
+    return placed, ours, num_bytes + sum(weight.num_bytes for weight in ours.values())
 
 
 def check_complete(path: Path, architecture: str, loading: Mapping[str, Collection[Any]]) -> None:

@@ -5,13 +5,11 @@ Must not know: how a decoder computes, vision towers, prompts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 
 from chiasm_worker.attention.base import AttentionLayer
-from chiasm_worker.kernels.quantised_linear.packed import PackedWeight
 from chiasm_worker.layers.linear import Linear, QuantisedLinear, fuse
 from chiasm_worker.layers.mlp import GatedMLP
 from chiasm_worker.layers.norm import HeadRMSNorm, Norm
@@ -76,18 +74,11 @@ class Weights:
 
     Args:
         operations: who computes with them.
-        packed: weights of projections that stay quantised; their tensors hold nothing.
     """
 
-    def __init__(
-        self,
-        tensors: dict[str, torch.Tensor],
-        operations: Operations,
-        packed: Mapping[str, PackedWeight] | None = None,
-    ) -> None:
+    def __init__(self, tensors: dict[str, torch.Tensor], operations: Operations) -> None:
         self._tensors = tensors
         self._operations = operations
-        self._packed = dict(packed or {})
 
     def take(self, name: str) -> torch.Tensor:
         """The tensor of that name.
@@ -104,8 +95,7 @@ class Weights:
     def linear(self, name: str) -> Linear | QuantisedLinear:
         """The projection of that name, with its bias if there is one."""
         weight, bias = self.take(f"{name}.weight"), self._tensors.pop(f"{name}.bias", None)
-        packed = self._packed.pop(f"{name}.weight", None)
-        return Linear(weight, bias) if packed is None else QuantisedLinear(packed, bias)
+        return self._operations.linear(name, weight, bias)
 
     def norm(self, spec: DecoderSpec, name: str) -> Norm:
         """The norm of that name, of this decoder's kind."""

@@ -30,6 +30,7 @@ from chiasm_worker.models.llava_onevision import LlavaOnevision
 from chiasm_worker.models.mistral3 import Mistral3
 from chiasm_worker.models.mllama import Mllama
 from chiasm_worker.models.paligemma import PaliGemma
+from chiasm_worker.models.quantisation import check_described
 from chiasm_worker.models.quantised import quantised_checkpoint
 from chiasm_worker.models.qwen2_audio import Qwen2Audio
 from chiasm_worker.models.qwen_vl import QwenVL
@@ -89,6 +90,7 @@ def load_model(
             f"{path} holds no config.json, so it is no model folder; point model_path at the "
             "folder that `save_pretrained` wrote."
         )
+    check_described(path)
     config = AutoConfig.from_pretrained(path, local_files_only=True)
     architecture = (config.architectures or ["(none named)"])[0]
     family = find_family(architecture)
@@ -101,8 +103,13 @@ def load_model(
     digests = digest_weights(checkpoint.own_groups(groups) if checkpoint else groups)
     choice = choice or choose(device, dtype, *_heads(config.text_config), kernels)
     stays, weight_quantization = how_computed(checkpoint, choice)
-    model, num_bytes = place(model, family, checkpoint if stays else None, device)
-    operations = operations_of(choice, dtype)
+    packed = checkpoint.packed if checkpoint and stays else {}
+    # What was read of the files is needed no more.
+    del checkpoint, groups
+    model, packed, num_bytes = place(model, family, packed, device)
+    operations = operations_of(choice, dtype, packed)
+    # Each weight is let go as soon as it is fused.
+    del packed
     whole = with_patch_projections(model)
     decoder, encoder, num_deepstack = family.split(whole, config, operations)
     return LoadedModel(

@@ -17,7 +17,6 @@ from chiasm_worker.layers.operations import Operations
 from chiasm_worker.layers.rope import RotaryEmbedding, plain_axes
 from chiasm_worker.models.decoder import Decoder
 from chiasm_worker.models.decoder_spec import DecoderSpec, Weights
-from chiasm_worker.models.quantised import packed_weights
 
 # Text model type -> whether q and k are normalised per head.
 TEXT_MODELS: dict[str, bool] = {
@@ -153,8 +152,6 @@ def take_weights(
     Args:
         operations: who computes with them.
     """
-    parameters = dict(language_model.named_parameters())
-    tensors = {name: parameter.detach() for name, parameter in parameters.items()}
-    packed = packed_weights(parameters)
+    tensors = {name: weight.detach() for name, weight in language_model.named_parameters()}
     language_model.to_empty(device="meta")
-    return Weights({**tensors, "lm_head.weight": head.detach()}, operations, packed)
+    return Weights({**tensors, "lm_head.weight": head.detach()}, operations)

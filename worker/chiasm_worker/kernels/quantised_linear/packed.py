@@ -202,11 +202,13 @@ def repack(name: str, tensors: Mapping[str, torch.Tensor], scheme: Scheme) -> Pa
             weight_shape   [2], N and K (likewise)
             weight         [N, K] int8 (form "int-quantized")
             weight_scale   [N, K / group], or [N, 1]
-            weight_zero_point  where not symmetric: [ceil(N * bits / 32), groups] int32, packed
-                           along N, or [N, groups] int8
+            weight_zero_point  [ceil(N * bits / 32), groups] int32, packed along N, or (form
+                           "int-quantized") [N, groups] int8; where symmetric there may be one
+                           in any form, of zeros only
             weight_g_idx   [K]: the group of each input, if not simply the next one
 
-    Raises: ValueError for what is missing, has another shape or an order of its own.
+    Raises: ValueError for what is missing, has another shape or an order of its own, scales that
+    are no numbers, and zero points of what should have none.
     """
     codes = _codes(name, tensors, scheme)
     num_outputs, size = codes.shape
@@ -217,7 +219,13 @@ def repack(name: str, tensors: Mapping[str, torch.Tensor], scheme: Scheme) -> Pa
         )
     num_groups = size // scheme.group if scheme.group else 1
     scales = _tensor(name, tensors, "weight_scale", (num_outputs, num_groups), FLOATS)
-    zeros = None if scheme.symmetric else _zeros(name, tensors, scheme, (num_outputs, num_groups))
+    if not bool(scales.isfinite().all()):
+        raise ValueError(f"{name}.weight_scale holds NaN or infinity; scales must be finite.")
+    if scheme.symmetric:
+        _check_symmetric(name, tensors, scheme, (num_outputs, num_groups))
+        zeros = None
+    else:
+        zeros = _zeros(name, tensors, scheme, (num_outputs, num_groups))
     _check_order(name, tensors, scheme, size)
     try:
         return pack(codes, scales, zeros, scheme.bits, scheme.group)
@@ -276,6 +284,24 @@ def _zeros(
     packed = (-(-shape[0] * scheme.bits // 32), shape[1])
     words = _tensor(name, tensors, part, packed, (torch.int32,))
     return _unpacked(words.T, scheme.bits)[:, : shape[0]].T
+
+
+def _check_symmetric(
+    name: str, tensors: Mapping[str, torch.Tensor], scheme: Scheme, shape: tuple[int, int]
+) -> None:
+    """Refuse a symmetric weight with zero points; a file may say that all of them are 0."""
+    if "weight_zero_point" not in tensors:
+        return
+    zeros = tensors["weight_zero_point"]
+    # The library packs those of symmetric weights or does not, by its version.
+    packed = (-(-shape[0] * scheme.bits // 32), shape[1])
+    if scheme.form == "pack-quantized" and (zeros.dtype, zeros.shape) == (torch.int32, packed):
+        zeros = _zeros(name, tensors, scheme, shape)
+    if bool((zeros != 0).any()):
+        raise ValueError(
+            f"{name}.weight_zero_point is not 0 throughout, and config.json says that the weights "
+            "are symmetric; the checkpoint contradicts itself. Write it again."
+        )
 
 
 def _check_order(name: str, tensors: Mapping[str, torch.Tensor], scheme: Scheme, size: int) -> None:
