@@ -194,5 +194,9 @@ async def test_a_token_that_expired_is_replaced_and_given_back_at_the_end(
         assert counter.count("auth/kubernetes/login") == 2
         await pod.desk.__aexit__(None, None, None)
         assert counter.count("revoke-self") >= 1
-    accessors = bao.admin.list("auth/token/accessors")["data"]["keys"]
-    assert len(accessors) == 1, "the administrator's"
+
+    async def only_the_administrators() -> bool:
+        return len(bao.admin.list("auth/token/accessors")["data"]["keys"]) == 1
+
+    # A server under load may list a token for a while after it has ended it.
+    await until(only_the_administrators)
