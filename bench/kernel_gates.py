@@ -3,7 +3,9 @@
 For each: registers, spills, shared memory, occupancy, the widest load, matrix instructions, and on
 sm_90 what the hot loop issues for each clock that memory needs for its tile (proofs/chiasm_proofs
 says how each is read). A build fails where it spills, does not fit, loads narrowly, multiplies
-without tensor cores, or issues more than its limit. `--only` names an operation.
+without tensor cores, or issues more than its limit. Beside the builds, whose types and constants
+are said, every launch of every case is noted on the interpreter and compiled as it is for each GPU:
+whatever its shapes, it must compile and fit. `--only` names an operation, and publishes nothing.
 """
 
 from __future__ import annotations

@@ -73,13 +73,13 @@ def test_without_triton(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_torch_is_taken_where_it_is_asked_for() -> None:
     choice = choose(GPU, torch.bfloat16, 128, 4, "torch")
-    assert choice == Choice("torch", "spec.engine.kernels asks for it")
+    assert choice == Choice("torch", "the configuration asks for it")
     assert choice.numerics == ReferenceAttention.numerics
 
 
 def test_triton_that_is_asked_for_computes_or_nothing_does() -> None:
     assert choose(GPU, torch.bfloat16, 128, 4, "triton").name == "triton"
-    with pytest.raises(ValueError, match="kernels is triton, but Triton has no code for CPUs; set"):
+    with pytest.raises(ValueError, match="is triton, but Triton has no code for CPUs; set it"):
         choose(CPU, torch.bfloat16, 128, 4, "triton")
     with pytest.raises(ValueError, match="but the kernels compute in bf16 and fp16, the model in"):
         choose(GPU, torch.float32, 128, 4, "triton")

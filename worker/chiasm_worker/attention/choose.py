@@ -58,12 +58,13 @@ def choose(
     Raises: ValueError when Triton is asked for and cannot compute.
     """
     if asked == "torch":
-        return Choice("torch", "spec.engine.kernels asks for it")
+        return Choice("torch", "the configuration asks for it")
     found = _best(device, dtype, head_dim, group)
     if asked == "triton" and found.name != "triton":
         raise ValueError(
-            f"spec.engine.kernels is triton, but {found.reason.rstrip('.')}; set it to auto, and "
-            "torch computes where the kernels cannot."
+            f"spec.engine.kernels (chiasm serve: --kernels) is triton, but "
+            f"{found.reason.rstrip('.')}; set it to auto, and torch computes where the kernels "
+            "cannot."
         )
     return found
 

@@ -13,9 +13,8 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import torch
@@ -24,6 +23,7 @@ from transformers import AutoConfig, AutoProcessor
 from chiasm_worker.checkup.readings import Stored
 from chiasm_worker.identity import config_digest, processor_digest
 from chiasm_worker.models.base import LoadedModel
+from chiasm_worker.models.files import weight_files
 
 _SLICE_BYTES = 32 * 2**20
 _MAX_HEADER_BYTES = 100 * 2**20
@@ -33,8 +33,6 @@ _DTYPES = {
     "F16": torch.float16,
     "BF16": torch.bfloat16,
 }
-_INDEX = "model.safetensors.index.json"
-_SINGLE = "model.safetensors"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +87,7 @@ class _Weights:
         self._known = model.digests.tensors
         self._dtype = model.dtype
         self._pace = pace
-        self._files = list(_weight_files(model.path))
+        self._files = weight_files(model.path)
         self.num_bytes = sum(file.stat().st_size for file in self._files)
         self.num_read = 0
 
@@ -158,13 +156,3 @@ def read_header(opened: BinaryIO) -> list[StoredTensor]:
         for start, end in (each["data_offsets"],)
     ]
     return sorted(tensors, key=lambda tensor: tensor.start)
-
-
-def _weight_files(folder: Path) -> Iterator[Path]:
-    """Those that loading the folder reads."""
-    index = folder / _INDEX
-    if (folder / _SINGLE).is_file() or not index.is_file():
-        yield folder / _SINGLE
-        return
-    for name in sorted(set(json.loads(index.read_text())["weight_map"].values())):
-        yield folder / name

@@ -7,19 +7,14 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own convention
 
+from chiasm_worker.kernels.activation import reference
 from chiasm_worker.layers.linear import Projection
 
 Activation = Callable[[torch.Tensor], torch.Tensor]
 Gated = Callable[[torch.Tensor], torch.Tensor]
 """act(gate) * up [num_tokens, size] of [num_tokens, 2 * size], the gate's half first."""
 
-ACTIVATIONS: dict[str, Activation] = {
-    "silu": F.silu,
-    "swish": F.silu,
-    "relu": F.relu,
-    "gelu": F.gelu,
-    "gelu_pytorch_tanh": lambda x: F.gelu(x, approximate="tanh"),
-}
+ACTIVATIONS: dict[str, Activation] = {**reference.ACTIVATIONS, "swish": F.silu}
 
 
 def activation(name: str) -> Activation:

@@ -94,6 +94,8 @@ def load_model(
     config = AutoConfig.from_pretrained(path, local_files_only=True)
     architecture = (config.architectures or ["(none named)"])[0]
     family = find_family(architecture)
+    # Before the weights, which may take minutes: what cannot be computed is refused at once.
+    choice = choice or choose(device, dtype, *_heads(config.text_config), kernels)
     checkpoint = quantised_checkpoint(path, config, dtype)
     model = transformers_model(path, config, architecture, dtype, checkpoint)
     processor = AutoProcessor.from_pretrained(path, local_files_only=True)
@@ -101,7 +103,6 @@ def load_model(
     # Digested before `split` fuses the projections and lets the originals go.
     groups = family.weight_groups(model)
     digests = digest_weights(checkpoint.own_groups(groups) if checkpoint else groups)
-    choice = choice or choose(device, dtype, *_heads(config.text_config), kernels)
     stays, weight_quantization = how_computed(checkpoint, choice)
     packed = checkpoint.packed if checkpoint and stays else {}
     # What was read of the files is needed no more.
@@ -139,8 +140,8 @@ def said_whole(choice: Choice, exceptions: Sequence[str], asked: Kernels) -> Cho
     """
     if asked == "triton" and exceptions:
         raise ValueError(
-            f"spec.engine.kernels is triton, but {'; '.join(exceptions)}. Set it to auto, and "
-            "torch computes these."
+            "spec.engine.kernels (chiasm serve: --kernels) is triton, but "
+            f"{'; '.join(exceptions)}. Set it to auto, and torch computes these."
         )
     return replace(choice, exceptions=tuple(exceptions))
 
